@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sterna.engine.decide import Rules
-from sterna.engine.gpu_partitions import TYPE_LABELS, types_in
+from sterna.engine.gpu_partitions import TYPE_LABELS, gpu_types_in
 from sterna.engine.registry import (
     CpuShare,
     Migration,
@@ -25,11 +25,11 @@ from sterna.engine.registry import (
     Reservation,
     RuleInfo,
     RuleKind,
-    find,
-    known,
+    find_rule,
+    list_rules,
     make_rule,
 )
-from sterna.engine.user_policy import Guarded
+from sterna.engine.user_policy import UserPolicy
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import Nodes
 from sterna.model.growth import GrowthRule
@@ -61,7 +61,7 @@ def discover() -> None:
 def rules_of(kind: RuleKind) -> list[RuleInfo]:
     """Return all registered rules of a kind, by name."""
     discover()
-    return known(kind)
+    return list_rules(kind)
 
 
 def make_policy(spec: str) -> Policy:
@@ -72,13 +72,13 @@ def make_policy(spec: str) -> Policy:
         made: Policy = make_rule(RuleKind.POLICY, name)
         return made
     with _blame(file):
-        return Guarded(make_rule(RuleKind.POLICY, name), spec, str(file))
+        return UserPolicy(make_rule(RuleKind.POLICY, name), spec, str(file))
 
 
 def preferred_placement(policy: str) -> str:
     """Return the `preferred_placement` that the policy's class names, else `DEFAULT_PLACEMENT`."""
     discover()
-    info = find(RuleKind.POLICY, _resolve(policy).partition(":")[0].strip())
+    info = find_rule(RuleKind.POLICY, _resolve(policy).partition(":")[0].strip())
     chosen: str = getattr(info.make, "preferred_placement", DEFAULT_PLACEMENT)
     return chosen
 
@@ -87,7 +87,7 @@ def is_registered_by_hand(spec: str) -> bool:
     """Return True for a policy that code outside Sterna registered, such as a cell of a notebook, not a file."""
     if _file_of(spec) is not None:
         return False
-    return not find(RuleKind.POLICY, spec.partition(":")[0].strip()).make.__module__.startswith("sterna.")
+    return not find_rule(RuleKind.POLICY, spec.partition(":")[0].strip()).make.__module__.startswith("sterna.")
 
 
 def make_placement(spec: str) -> Placement:
@@ -175,7 +175,7 @@ def rules_by_type(texts: Iterable[str], placement: str | None = None) -> dict[st
 
 def unknown_types(rules: Rules, nodes: Nodes) -> list[str]:
     """Return a warning for each GPU type that has rules and no nodes: misspelt, or its nodes have not joined yet."""
-    labelled = types_in(nodes)
+    labelled = gpu_types_in(nodes)
     missing = [type_ for type_ in rules.by_type if type_ not in labelled]
     return [f"--policy-for {type_}: no node is of this type; {_suggest_type(type_, labelled)}" for type_ in missing]
 
@@ -192,10 +192,12 @@ def _resolve(spec: str) -> str:
         return spec
     if not file.is_file():
         raise UserError(f"There is no file '{file}': give the path of a Python file that defines a rule.")
-    before = {(kind, info.name) for kind in RuleKind for info in known(kind)}
+    before = {(kind, info.name) for kind in RuleKind for info in list_rules(kind)}
     module = _import_file(file)
-    new = [info.name for kind in RuleKind for info in known(kind) if (kind, info.name) not in before]
-    names = new or [info.name for kind in RuleKind for info in known(kind) if info.make.__module__ == module.__name__]
+    new = [info.name for kind in RuleKind for info in list_rules(kind) if (kind, info.name) not in before]
+    names = new or [
+        info.name for kind in RuleKind for info in list_rules(kind) if info.make.__module__ == module.__name__
+    ]
     if not names:
         raise UserError(f"'{file}' defines no rule: decorate a class in it with @policy(\"name\").")
     return names[0] + spec.partition(".py")[2]

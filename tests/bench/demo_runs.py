@@ -19,8 +19,8 @@ ENOUGH = 0.25
 def one_run(seconds: float, repeats: int) -> dict[str, Any]:
     options = ["--json", "--seconds", str(seconds), "--repeats", str(repeats)]
     command = [sys.executable, "-m", "sterna.cli", "demo", *options]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    document = json.loads(said)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    document = json.loads(output)
     phases = {each["phase"]: each for each in document["phases"]}
     means = {key: each["mean_s"] for key, each in phases.items()}
     left = {key: each["mean_s"] * (1 - (each["others"] or 0.0)) for key, each in phases.items()}

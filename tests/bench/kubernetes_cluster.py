@@ -91,10 +91,10 @@ def an_operator(cluster: Cluster, *flags: str) -> Iterator[tuple[OperatorProcess
             until(lambda: _has_run(api, path) or not operator.is_running, READY_SECONDS, "the first pod")
         except AssertionError:
             raise RuntimeError(
-                f"the operator ran no pod within {READY_SECONDS:g} s: {operator.said()[-2000:]}"
+                f"the operator ran no pod within {READY_SECONDS:g} s: {operator.output()[-2000:]}"
             ) from None
         if not operator.is_running:
-            raise RuntimeError(f"the operator ended: {operator.said()[-2000:]}")
+            raise RuntimeError(f"the operator ended: {operator.output()[-2000:]}")
         pod = api.get(path)
         api.delete(f"{JOBS}/{FIRST}")
         api.remove(path)  # there is no garbage collector

@@ -1,4 +1,4 @@
-"""Load on a real API server for measurements: many objects made at once, and when each was seen to be where it should.
+"""Load on a real API server for measurements: many objects created at once, and the time at which each was ready.
 
 Independent of the operator's own client. Bodies are encoded before the clock starts; the moments are this process's,
 from watches that were open before the first request went out.
@@ -212,10 +212,10 @@ def burst(
     async def whole() -> Burst:
         async with load_on(kubeconfig) as load:
             running = Sightings(partial(_is_running, prefix), pods)
-            told = Sightings(partial(_is_running, prefix), len(jobs))
+            status_deltas = Sightings(partial(_is_running, prefix), len(jobs))
             verdicts = Sightings(_is_verdict, len(hopeless))
             await load.watch(RUNNING_PODS, running)
-            await load.watch(JOBS, told, verdicts)
+            await load.watch(JOBS, status_deltas, verdicts)
             began = time.perf_counter()
             asked: dict[str, float] = {}
             submitting = asyncio.create_task(load.create(JOBS, jobs))
@@ -225,10 +225,10 @@ def burst(
                 await asyncio.sleep(1.0)
             await submitting
             submitted_at = time.perf_counter()
-            for each in (running, told, verdicts):
+            for each in (running, status_deltas, verdicts):
                 await load.all_seen(each, patience_seconds)
             late = [verdicts.at[name] - at for name, at in asked.items()]
-            statuses = told.last if jobs else began
+            statuses = status_deltas.last if jobs else began
             return Burst(submitted_at - began, running.last - began if pods else 0.0, statuses - began, late)
 
     return asyncio.run(whole())

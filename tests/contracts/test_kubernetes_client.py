@@ -180,4 +180,4 @@ def test_a_lease_is_held_by_one_and_given_up(ground: Ground) -> None:
     first.resign()
     second.step()
     assert (first.may_write(), second.may_write()) == (False, True)
-    assert (first.trouble, second.trouble) == ("", "")
+    assert (first.last_error, second.last_error) == ("", "")

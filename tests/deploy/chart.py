@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Name(NamedTuple):
-    """What tells an object from all others."""
+    """Identity of an object."""
 
     kind: str
     namespace: str
@@ -33,7 +33,7 @@ def default_values() -> dict[str, Any]:
 
 
 def rendered(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> dict[str, str]:
-    """What each template of the chart becomes, by its name."""
+    """Render every template of the chart, by its name."""
     about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     root = {
         "Values": default_values() if values is None else values,
@@ -80,7 +80,7 @@ def definition_files() -> list[Path]:
 
 
 def admission_files() -> list[Path]:
-    """What the definitions cannot say, as policies beside them."""
+    """Return the admission policies, for rules that OpenAPI cannot express."""
     return sorted((DEPLOY / "crds" / "admission").glob("*.yaml"))
 
 

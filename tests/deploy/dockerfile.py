@@ -17,7 +17,7 @@ class Instruction(NamedTuple):
 
 @dataclass
 class Stage:
-    """What is between one `FROM` and the next."""
+    """One stage: a `FROM` and the instructions up to the next."""
 
     image: str
     name: str
@@ -41,7 +41,7 @@ def stages_of(text: str) -> list[Stage]:
 
 
 def is_ignored(path: str, ignore: str) -> bool:
-    """Whether `.dockerignore` keeps a file of the top folder away; the last line that speaks of it decides."""
+    """Return True if `.dockerignore` excludes a file of the top folder; the last matching line decides."""
     verdict = False
     for line in ignore.split("\n"):
         if line and not line.startswith("#") and line.removeprefix("!") in ("*", path):
@@ -50,7 +50,7 @@ def is_ignored(path: str, ignore: str) -> bool:
 
 
 def copies(stage: Stage) -> list[tuple[list[str], str]]:
-    """What is copied from the project, and where to."""
+    """Return the sources and the target of each copy from the project."""
     lines = [rest.split() for rest in stage.all("COPY") if not rest.startswith("--from")]
     return [(words[:-1], words[-1]) for words in lines]
 

@@ -83,7 +83,7 @@ class Templates:
             if block.kind == "text":
                 said.append(block.what)
             elif block.kind == "action":
-                said.append(_printed(self._value(block.what, dot, root)))
+                said.append(_format(self._value(block.what, dot, root)))
             else:
                 found = self._value(block.what, dot, root)
                 inside = found if block.kind == "with" and found else dot
@@ -134,7 +134,7 @@ def _parts(text: str) -> Iterator[tuple[bool, str]]:
     yield False, text[at:].lstrip() if eats else text[at:]
 
 
-def _printed(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -144,13 +144,13 @@ def _printed(value: Any) -> str:
     return str(value)
 
 
-def _indented(width: int, text: str) -> str:
+def _indent(width: int, text: str) -> str:
     return "\n".join(f"{' ' * width}{line}" if line else line for line in text.split("\n"))
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "default": lambda usual, given: given or usual,
-    "quote": lambda value: json.dumps(_printed(value)),
+    "quote": lambda value: json.dumps(_format(value)),
     "toYaml": lambda value: yaml.safe_dump(value, sort_keys=True).rstrip("\n"),
-    "nindent": lambda width, text: "\n" + _indented(width, text),
+    "nindent": lambda width, text: "\n" + _indent(width, text),
 }

@@ -1,4 +1,4 @@
-"""Pages that are made from code: `docs/settings.md` from the tree of settings, `docs/permissions.md` from the uses."""
+"""Generated docs: `docs/settings.md` from the tree of settings, `docs/permissions.md` from the uses."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def _flags(found: list[SettingEntry]) -> Iterator[str]:
         flag = each.flag.replace("/", "`, `")
         typed = f"{flag} {each.metavar}" if each.metavar else flag
         variables = ", ".join(f"`{name}`" for name in (each.environment, *each.aliases))
-        yield f"| `{typed}` | {_shown(each.default)} | {variables} | {_code(each.value)} | {_meaning(each)} |"
+        yield f"| `{typed}` | {_format_default(each.default)} | {variables} | {_code(each.value)} | {_meaning(each)} |"
 
 
 def _values(found: list[SettingEntry]) -> Iterator[str]:
     yield "| value of the chart | default | meaning |"
     yield "|---|---|---|"
     for each in found:
-        yield f"| {_code(each.value)} | {_shown(each.default)} | {_meaning(each)} |"
+        yield f"| {_code(each.value)} | {_format_default(each.default)} | {_meaning(each)} |"
 
 
 def _meaning(each: SettingEntry) -> str:
@@ -69,7 +69,7 @@ def _meaning(each: SettingEntry) -> str:
     return f"{words} If empty: {usual.removesuffix(']')}." if usual else words
 
 
-def _shown(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if value in ("", [], {}):
         return "empty"
     if isinstance(value, float):

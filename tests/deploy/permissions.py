@@ -1,4 +1,4 @@
-"""What was really asked of an API server, in the words of roles, for comparing it with what is granted.
+"""Requests to an API server as RBAC permissions, to compare them with the granted ones.
 
 Three ways to observe: `of_request` reads a request line, `of_audit` the server's own audit log, and `Recording`
 stands between an operator and its server and notes everything on the way.
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 def of_request(method: str, path: str, query: str = "") -> Asked | None:
-    """What a request line asks for; nothing if it is for no resource at all (`/readyz`, `/version`)."""
+    """Return the permission that a request line needs; None for paths without a resource (`/readyz`, `/version`)."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, rest = "", parts[2:]
@@ -57,7 +57,7 @@ def of_write(write: Write) -> Asked:
 
 
 def of_audit(events: Iterable[Mapping[str, Any]], username: str) -> set[Asked]:
-    """What one user asked for, by the audit log of the server, at any level."""
+    """Return the permissions that one user needed, by the server's audit log of any level."""
     found = set()
     for event in events:
         about = event.get("objectRef") or {}
@@ -70,7 +70,7 @@ def of_audit(events: Iterable[Mapping[str, Any]], username: str) -> set[Asked]:
 
 
 def granted(uses: Iterable[Use], who: Who, scope: Scope | None = None) -> set[Asked]:
-    """What a table of uses lets somebody do, somewhere."""
+    """Return the permissions of one account in a table of uses."""
     return {
         Asked(verb, use.resource.group, use.target)
         for use in uses

@@ -1,4 +1,4 @@
-"""Writes what is made from something else: run `python -m tests.deploy.render` after changing the source of any of it.
+"""Write all generated files: run `python -m tests.deploy.render` after changing one of their sources.
 
     settings tree (sterna/settings.py)           -> docs/settings.md, the chart's values and their schema, environments
     uses (sterna/backends/kubernetes/api/rbac.py)                -> docs/permissions.md, rules of roles and the fence
@@ -88,7 +88,7 @@ def _set(margin: str, key: str, value: Any) -> list[str]:
 
 
 def _schema() -> dict[str, Any]:
-    """So that Helm refuses a misspelt value instead of passing it over."""
+    """Return the schema with which Helm rejects a misspelt value."""
     root: dict[str, Any] = _folder()
     root = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart sterna", **root}
     for each in _in_chart():
@@ -118,7 +118,7 @@ def _in_chart() -> list[SettingEntry]:
 
 
 def _environments() -> str:
-    """How settings reach the processes: as variables, so that a changed value restarts the pods that it concerns."""
+    """Return the settings as variables, so that a changed value restarts the affected pods."""
     parts = [f"{{{{- /* Settings as environment variables, {_MADE}. */ -}}}}"]
     for who in ("operator", "monitor"):
         lines = [
@@ -126,7 +126,7 @@ def _environments() -> str:
             for each in _in_chart()
             if each.path[0] == who and each.has_flag
         ]
-        parts.append(_defined(f"sterna.environment.{who}", "\n".join(lines)))
+        parts.append(_define(f"sterna.environment.{who}", "\n".join(lines)))
     return "\n".join(parts) + "\n"
 
 
@@ -136,12 +136,12 @@ def _permissions() -> str:
     for who in Who:
         for word, scope in scopes.items():
             text = "\n".join(_rule(rule) for rule in rules(who, scope))
-            parts.append(_defined(f"sterna.rules.{who.value}.{word}", text))
-    parts.append(_defined("sterna.fence.rules", "\n".join(_fenced(rule) for rule in fence_rules())))
+            parts.append(_define(f"sterna.rules.{who.value}.{word}", text))
+    parts.append(_define("sterna.fence.rules", "\n".join(_fence_rule(rule) for rule in fence_rules())))
     return "\n".join(parts) + "\n"
 
 
-def _defined(name: str, text: str) -> str:
+def _define(name: str, text: str) -> str:
     return f'{{{{- define "{name}" -}}}}\n{text}\n{{{{- end }}}}'
 
 
@@ -157,7 +157,7 @@ def _rule(rule: RbacRule) -> str:
     return "\n".join([*lines, f"  verbs: [{', '.join(rule.verbs)}]"])
 
 
-def _fenced(rule: RbacRule) -> str:
+def _fence_rule(rule: RbacRule) -> str:
     group = json.dumps(rule.group) if not rule.group else rule.group
     return (
         f'- apiGroups: [{group}]\n  apiVersions: ["*"]\n  operations: [{", ".join(rule.verbs)}]\n'
@@ -172,12 +172,12 @@ def _definitions() -> str:
         text = file.read_text(encoding="utf-8").strip("\n")
         if "{{" in text:
             raise ValueError(f"{file.name}: '{{{{' would be taken for a template")
-        text = _kept(text) if file in chart.definition_files() else text
+        text = _add_keep_policy(text) if file in chart.definition_files() else text
         parts.append(f"{{{{- if .Values.definitions.{_SWITCHES[file.stem]} }}}}\n---\n{text}\n{{{{- end }}}}")
     return "\n".join(parts) + "\n"
 
 
-def _kept(text: str) -> str:
+def _add_keep_policy(text: str) -> str:
     """A definition with Helm's mark that it is to stay."""
     mark = "helm.sh/resource-policy: keep"
     if "\n  annotations:\n" in text:

@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be held to its word without a container engine: its steps are run in a folder."""
+"""The Dockerfile, tested without a container engine: its steps are run in a folder."""
 
 from __future__ import annotations
 

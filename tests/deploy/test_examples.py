@@ -1,4 +1,4 @@
-"""The examples for an installation: each is well formed and says what the page about it says."""
+"""The examples for an installation: each is well formed and agrees with its documentation page."""
 
 from __future__ import annotations
 

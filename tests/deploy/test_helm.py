@@ -1,4 +1,4 @@
-"""The chart as Helm itself sees it; what can be said without Helm is in `test_rendered.py`."""
+"""The chart rendered by Helm itself; checks that need no Helm are in `test_rendered.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: facts that somebody who reviews `deploy/sterna.yaml` would look for."""
+"""Facts about the installed objects that a reviewer of `deploy/sterna.yaml` checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_two_replicas_of_the_operator_run_and_one_survives_a_drain() -> None:
     assert OBJECTS[Name("PodDisruptionBudget", SYSTEM, "sterna-operator")]["spec"]["maxUnavailable"] == 1
 
 
-def test_the_operator_is_nobody_and_writes_nothing_to_its_disk() -> None:
+def test_the_operator_runs_as_non_root_with_a_read_only_file_system() -> None:
     assert OPERATOR["securityContext"]["runAsNonRoot"] is True
     assert OPERATOR["securityContext"]["runAsUser"] > 0
     security = OPERATOR["containers"][0]["securityContext"]
@@ -129,14 +129,14 @@ def test_every_write_that_the_operator_may_do_meets_the_fence() -> None:
                 assert (group, resource, operations[verb]) in stopped
 
 
-def test_the_fence_leaves_the_lease_alone_or_nobody_could_take_it() -> None:
+def test_the_fence_excludes_the_lease_so_that_it_can_be_acquired() -> None:
     policy, _ = _fence()
     groups = {group for rule in policy["matchConstraints"]["resourceRules"] for group in rule["apiGroups"]}
     assert "coordination.k8s.io" not in groups
     assert "*" not in groups
 
 
-def test_the_fence_looks_at_nobody_but_the_operator() -> None:
+def test_the_fence_matches_requests_of_the_operator_only() -> None:
     policy, binding = _fence()
     assert [each["expression"] for each in policy["matchConditions"]] == [
         'request.userInfo.username == "system:serviceaccount:sterna-system:sterna-operator"'
@@ -144,8 +144,8 @@ def test_the_fence_looks_at_nobody_but_the_operator() -> None:
     assert binding["validationActions"] == ["Deny"]
 
 
-def test_a_lease_that_cannot_be_found_stops_nobody() -> None:
-    """The server looks it up before it looks who asks: otherwise nobody could create a pod until it is there."""
+def test_a_missing_lease_rejects_no_request() -> None:
+    """The server looks it up before it matches the user: else no client could create a pod until it exists."""
     policy, binding = _fence()
     assert policy["failurePolicy"] == "Ignore"
     assert binding["paramRef"]["parameterNotFoundAction"] == "Allow"
@@ -213,5 +213,5 @@ def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]
     assert found == [secrets, secrets]
 
 
-def test_the_table_of_uses_says_why_for_each() -> None:
+def test_the_table_of_uses_has_a_reason_for_each_entry() -> None:
     assert [use for use in all_uses() if len(use.why) < 10] == []

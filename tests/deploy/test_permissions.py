@@ -1,4 +1,4 @@
-"""Least privilege, both ways: what is sent is granted, and what is granted is sent.
+"""Least privilege, both ways: every request is granted, and every grant is used.
 
 Here with what the code can construct and what fakes observe; `tests/kubernetes/test_deploy.py` asks a real server.
 """
@@ -43,7 +43,7 @@ PACKAGE = Path(resources.__file__).parents[1]
 @pytest.mark.parametrize(
     ("scope", "kind", "namespace"), [(Scope.CLUSTER, "ClusterRole", ""), (Scope.OWN_NAMESPACE, "Role", chart.NAMESPACE)]
 )
-def test_a_role_grants_what_the_table_says_and_no_more(who: Who, scope: Scope, kind: str, namespace: str) -> None:
+def test_a_role_grants_exactly_the_uses_in_the_table(who: Who, scope: Scope, kind: str, namespace: str) -> None:
     role = chart.objects_of_one_file()[Name(kind, namespace, f"sterna-{who.value}")]
     found = {
         Asked(verb, group, resource)
@@ -56,7 +56,7 @@ def test_a_role_grants_what_the_table_says_and_no_more(who: Who, scope: Scope, k
     assert "*" not in str(role["rules"])
 
 
-def test_nobody_may_touch_secrets_or_grant_anything() -> None:
+def test_no_role_may_touch_secrets_or_grant_permissions() -> None:
     dangerous = {"secrets", "roles", "clusterroles", "rolebindings", "clusterrolebindings", "serviceaccounts/token"}
     assert not [
         use for use in all_uses() if use.target in dangerous or use.resource.group == "rbac.authorization.k8s.io"
@@ -77,7 +77,7 @@ def test_no_use_is_in_the_table_twice() -> None:
     assert len(said) == len(set(said))
 
 
-# What the code says that it sends.
+# Requests in the code.
 
 
 class Said(NamedTuple):
@@ -88,20 +88,20 @@ class Said(NamedTuple):
     asked: Asked
 
 
-def _said_in_code() -> list[Said]:
-    """Every write, question and list whose verb and resource are named where it is made. Where they are variables, a
-    job's own kind above all, only running it tells: see the test on a real server."""
+def _requests_in_code() -> list[Said]:
+    """Return every request whose verb and resource are literals in the code. Those with variables, such as a job's own
+    kind, are covered by the test on a real server."""
     found = []
     for file, who in _files().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                found += [Said(f"{file.name}:{node.lineno}", who, asked) for asked in _asked(node)]
+                found += [Said(f"{file.name}:{node.lineno}", who, asked) for asked in _permissions_of(node)]
     return found
 
 
 def _files() -> dict[Path, Who]:
-    """Whose requests a file makes: all that the operator imports are its own, but for the monitor's. Others belong to
-    commands, which ask with the rights of whoever types them."""
+    """Return the account of each file's requests: the operator's for all it imports, except the monitor's. Commands use
+    the rights of their user."""
     monitors = dict.fromkeys(sorted((PACKAGE / "monitor").glob("*.py")), Who.MONITOR)
     found: dict[Path, Who] = {}
     waiting = [PACKAGE.parents[1] / "apps" / "operator.py"]
@@ -109,11 +109,11 @@ def _files() -> dict[Path, Who]:
         file = waiting.pop()
         if file not in found and file not in monitors:
             found[file] = Who.OPERATOR
-            waiting += _imported(file)
+            waiting += _imports(file)
     return found | monitors
 
 
-def _imported(file: Path) -> list[Path]:
+def _imports(file: Path) -> list[Path]:
     """Modules of the backend that a file imports, or whose names it does."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -124,7 +124,7 @@ def _imported(file: Path) -> list[Path]:
     return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
 
 
-def _asked(call: ast.Call) -> list[Asked]:
+def _permissions_of(call: ast.Call) -> list[Asked]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     texts = [ast.unparse(each) for each in call.args]
     if name == "Followed" and texts[0] in CONSTANTS:
@@ -147,14 +147,14 @@ CONSTANTS |= {"TOKEN_REVIEWS": TOKEN_REVIEWS, "PODS": PODS, "SHARE_PODS": SHARE_
 
 
 def test_every_request_that_can_be_read_in_the_code_is_granted() -> None:
-    said = _said_in_code()
+    said = _requests_in_code()
     assert [each for each in said if each.asked not in granted(all_uses(), each.who)] == []
     assert {Who.OPERATOR, Who.MONITOR} == {each.who for each in said}
     assert Asked("create", "", "pods") in {each.asked for each in said}
 
 
 def test_nothing_is_granted_on_resources_that_no_code_names() -> None:
-    files = [file for file in PACKAGE.rglob("*.py") if file.name not in ("apiserver.py", "permissions.py")]
+    files = [file for file in PACKAGE.rglob("*.py") if file.parent.name != "api"]
     words = set(re.findall(r"\b[A-Z_]+\b", "".join(file.read_text(encoding="utf-8") for file in files)))
     names = {value: name for name, value in CONSTANTS.items()}
     kinds = {kind.resource for kind in all_kinds()}
@@ -207,7 +207,7 @@ def test_a_write_asks_for_what_its_request_asks_for(write: Write, expected: Aske
     assert of_write(write) == expected
 
 
-def test_an_audit_log_tells_what_one_user_asked_for() -> None:
+def test_an_audit_log_yields_the_requests_of_one_user() -> None:
     us, them = {"username": "op"}, {"username": "other"}
     events = [
         {"verb": "create", "user": us, "objectRef": {"resource": "pods", "subresource": "binding"}},
@@ -234,7 +234,7 @@ def test_uses_alike_become_one_rule() -> None:
     ]
 
 
-def test_the_fence_is_told_of_writes_only_and_in_the_words_of_admission() -> None:
+def test_the_fence_matches_writes_only_by_admission_operation() -> None:
     uses = [
         Use(Who.OPERATOR, PODS, "", ("list", "create", "delete"), "first"),
         Use(Who.OPERATOR, PODS, "", ("patch",), "second"),

@@ -1,4 +1,4 @@
-"""Generated files are what would be generated now, and nobody can change one source and forget the others."""
+"""Generated files are up to date with all their sources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_definition_is_installed_and_survives_an_uninstall() -> None:
             assert found == source
 
 
-def test_what_definitions_cannot_say_is_checked_by_policies_beside_them() -> None:
+def test_rules_beyond_openapi_are_admission_policies_beside_the_definitions() -> None:
     objects = chart.objects_of_one_file()
     for file in chart.admission_files():
         assert chart.objects_in(file.read_text(encoding="utf-8")).items() <= objects.items()

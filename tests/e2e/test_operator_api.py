@@ -34,7 +34,7 @@ def test_operator_api_returns_jobs_nodes_and_explanations(site: Site) -> None:  
         assert [(node.name, node.state) for node in nodes] == [("node-0", "ready")]
         for name in ("job", "default/job"):
             explanation = msgspec.convert(get(f"{url}/jobs/{name}/explain", TOKEN)[1], Explanation)
-            assert (explanation.state, explanation.story[-1].event) == ("runs", "runs")
+            assert (explanation.state, explanation.events[-1].event) == ("runs", "runs")
         status, problem = get(f"{url}/jobs/jub", TOKEN)
         assert (status, problem["status"]) == (404, 404)
         assert "did you mean 'job'" in problem["detail"]

@@ -20,6 +20,7 @@ from sterna.service.requests import RuleChanges, Submission, Submitted
 from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import (
     EventView,
+    ExplainedEvent,
     Explanation,
     JobView,
     LogPart,
@@ -28,7 +29,6 @@ from sterna.service.views import (
     ProgressView,
     ReplicaView,
     StartingChange,
-    StoryEvent,
 )
 
 SUBMITTED_AT = 1_700_000_000.0
@@ -148,7 +148,7 @@ class FakeCluster:
             round=3,
             at_s=12.0,
             state="waits" if job.state == "waiting" else "runs",
-            story=[StoryEvent(0.0, "submitted", "submitted: asks for 1 worker.")],
+            events=[ExplainedEvent(0.0, "submitted", "submitted: asks for 1 worker.")],
             changes=[StartingChange("1 more core would start it now.")] if job.state == "waiting" else [],
         )
 

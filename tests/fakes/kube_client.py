@@ -116,7 +116,7 @@ class FakeClient:
 
     def __init__(self, kube: FakeKube, may_write: Callable[[], bool], identity: str = "") -> None:
         self.kube, self._may_write, self.identity = kube, may_write, identity
-        self.trouble = ""
+        self.last_error = ""
         self.watches: list[_Watch] = []
         self.sent: list[Write] = []
         """Every write that arrived, in order: what tests look at."""

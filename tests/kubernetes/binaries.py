@@ -1,9 +1,9 @@
 """The programs of a real Kubernetes for tests and measurements: found, or built once from their Go modules.
 
-`python -m tests.kubernetes.binaries etcd kube-apiserver` has them ready and says where they are. Looked for in the
+`python -m tests.kubernetes.binaries etcd kube-apiserver` provides them and prints their paths. They are searched in the
 folder `KUBEBUILDER_ASSETS` (what setup-envtest fills), then in the user's cache; clients also on the path. Building
-takes Go and its module proxy, some minutes for the first of each module, and says what it does. It never replaces what
-it found, and installs nothing outside the cache.
+takes Go and its module proxy, some minutes for the first of each module, and logs each step. It never replaces what it
+found, and installs nothing outside the cache.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ NODES = ("kubelet", "kube-proxy", "coredns")
 
 def need(program: str, say: Say | None = None) -> Path:
     """Return the path of a program; build it first if necessary."""
-    return found(program) or _built(program, say or _say)
+    return found(program) or _build(program, say or _say)
 
 
 def found(program: str) -> Path | None:
@@ -145,7 +145,7 @@ def _folder(module: Module) -> Path:
     return cache() / f"{module.name}-{module.version}"
 
 
-def _built(program: str, say: Say) -> Path:
+def _build(program: str, say: Say) -> Path:
     module = PROGRAMS[program]
     _check_go(program)
     with one_at_a_time("build.lock", say):
@@ -195,7 +195,7 @@ def _go(words: Sequence[str], folder: Path, tell: Callable[[float], None] = lamb
     )
     while True:
         try:
-            said, complaints = process.communicate(timeout=WORD_SECONDS)
+            output, complaints = process.communicate(timeout=WORD_SECONDS)
             break
         except subprocess.TimeoutExpired:
             tell(monotonic() - began)
@@ -204,9 +204,9 @@ def _go(words: Sequence[str], folder: Path, tell: Callable[[float], None] = lamb
             process.communicate()
             raise
     if process.returncode:
-        last = (complaints or said).strip().splitlines()[-1:] or ["it gave no reason"]
+        last = (complaints or output).strip().splitlines()[-1:] or ["it gave no reason"]
         raise NotAvailable(f"`go {' '.join(words[:2])}` failed, so nothing could be built: {last[0]}")
-    return said
+    return output
 
 
 def _check_go(program: str) -> None:
@@ -214,10 +214,10 @@ def _check_go(program: str) -> None:
     hint = f"{program} is not here; install {go}, or name a folder that has it in KUBEBUILDER_ASSETS"
     if shutil.which("go") is None:
         raise NotAvailable(f"{hint}.")
-    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout.strip()
-    numbers = said.removeprefix("go").split(".")[:2]
+    output = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout.strip()
+    numbers = output.removeprefix("go").split(".")[:2]
     if len(numbers) < 2 or not all(each.isdigit() for each in numbers) or tuple(map(int, numbers)) < OLDEST_GO:
-        raise NotAvailable(f"{hint} (found {said or 'one that does not start'}).")
+        raise NotAvailable(f"{hint} (found {output or 'one that does not start'}).")
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """A real control plane on loopback for tests and measurements: etcd and kube-apiserver, others on request.
 
 `with ControlPlane() as plane:` in Python; `python -m tests.kubernetes.control_plane up --controller-manager` prints the
-path of an administrator's kubeconfig and stays until it is told to end; `.. run pytest` lives as long as the command,
-which finds that path in its environment. Everything lives in a temporary folder, nothing
-is flushed to disk, and nothing is left: also when whoever started it is killed, its processes die with it. It has no
-nodes; `fake_nodes` and `real_nodes` bring those.
+path of an administrator's kubeconfig and stays until it is interrupted; `.. run pytest` lives as long as the command,
+which finds that path in its environment. Everything is in a temporary folder, nothing is flushed to disk, and nothing
+is left behind: if the process that started it is killed, its processes die with it. It has no nodes; `fake_nodes` and
+`real_nodes` add those.
 """
 
 from __future__ import annotations

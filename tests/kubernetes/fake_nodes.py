@@ -1,7 +1,7 @@
 """Nodes without machines: one asyncio loop registers hundreds of them, renews their leases, and is their kubelets.
 
-In a test: `with FakeNodes(plane.kubeconfig, fleet(2, gpus=8)) as nodes:`, on a thread of its own, told to end pods and
-to lose nodes. For measurements a process of its own, which says `ready` and, when it ends, what it cost:
+In a test: `with FakeNodes(plane.kubeconfig, fleet(2, gpus=8)) as nodes:`, on a thread of its own, which ends pods and
+loses nodes on request. For measurements a process of its own, which prints `ready` and, at its end, its CPU time:
 `python -m tests.kubernetes.fake_nodes --kubeconfig F --nodes 500`. What kubelets do is in `kubelets.py`; here is I/O.
 """
 
@@ -97,21 +97,21 @@ class FakeNodes:
 
     def end(self, pod: str, exit_code: int = 0, message: str = "", namespace: str = "default") -> None:
         """Its container ends by itself."""
-        self._fill_job_fields(lambda now: self._work.kubelets.end(f"{namespace}/{pod}", exit_code, message, now))
+        self._send_calls(lambda now: self._work.kubelets.end(f"{namespace}/{pod}", exit_code, message, now))
 
     def lose(self, node: str) -> None:
         """No word from it any more."""
-        self._fill_job_fields(lambda now: self._work.kubelets.lose(node))
+        self._send_calls(lambda now: self._work.kubelets.lose(node))
 
     def heal(self, node: str) -> None:
         """Bring the node back, without its containers."""
-        self._fill_job_fields(lambda now: [*self._work.kubelets.heal(node, now), _lease(node, False), _readiness(node)])
+        self._send_calls(lambda now: [*self._work.kubelets.heal(node, now), _lease(node, False), _readiness(node)])
 
-    def _fill_job_fields(self, what: Callable[[float], Iterable[Call]]) -> None:
-        async def told() -> None:
+    def _send_calls(self, what: Callable[[float], Iterable[Call]]) -> None:
+        async def send() -> None:
             self._work.send(what(time.time()))
 
-        asyncio.run_coroutine_threadsafe(told(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(send(), self._loop).result()
 
     def _run(self) -> None:
         async def whole() -> None:

@@ -1,11 +1,11 @@
-"""What kubelets do with pods, without any I/O: what is seen of a pod goes in, calls to the API server come out.
+"""Behaviour of kubelets without I/O: watched pods go in, calls to the API server come out.
 
 Kept: one status write takes a pod to Running; a node that has no room, or not the labels, refuses as the real one does;
 deletion waits for the container's end within its grace; exit codes, termination messages and restarts in place follow
 the restart policy; a resize takes place if there is room and waits as Deferred if not. A lost node does nothing at all.
 Left out: images, volumes, probes, several containers that end at different times, priorities.
 
-A pod says by annotation how it shall behave: `fake/run-seconds` (else it runs until told), `fake/exit-code`,
+Annotations of a pod control its behaviour: `fake/run-seconds` (else it runs until it is stopped), `fake/exit-code`,
 `fake/message` (its termination message when it ends by itself), `fake/stop-seconds` and `fake/stop-message` (when it is
 deleted), `fake/log`.
 """
@@ -187,7 +187,7 @@ class Kubelets:
         held = self._held.get(key)
         if held is None or held.is_ended or self._rooms[held.pod.spec.node_name].is_lost:
             return
-        held.last = _terminated(exit_code, message, held.started_at, now)
+        held.last = _termination(exit_code, message, held.started_at, now)
         policy = held.pod.spec.restart_policy
         is_again = policy == "Always" or (policy == "OnFailure" and exit_code != 0)
         if is_again and not held.is_stopping:
@@ -278,7 +278,7 @@ class Kubelets:
             yield self._report(held)
 
     def _report(self, held: _Held) -> Call:
-        return _patch(held.pod, _ended(held) if held.is_ended else _running(held))
+        return _patch(held.pod, _ended_status(held) if held.is_ended else _running(held))
 
     def _later(self, when: float, what: str, pod: Pod) -> None:
         self._count += 1
@@ -360,7 +360,7 @@ def _running(held: _Held) -> dict[str, Any]:
     }
 
 
-def _ended(held: _Held) -> dict[str, Any]:
+def _ended_status(held: _Held) -> dict[str, Any]:
     last = held.last or {}
     states = [
         {
@@ -378,7 +378,7 @@ def _ended(held: _Held) -> dict[str, Any]:
     return {"phase": phase, "conditions": _conditions(False, str(last["finishedAt"])), "containerStatuses": states}
 
 
-def _terminated(exit_code: int, message: str, started_at: float, now: float) -> dict[str, Any]:
+def _termination(exit_code: int, message: str, started_at: float, now: float) -> dict[str, Any]:
     return {
         "exitCode": exit_code,
         "reason": "Error" if exit_code else "Completed",

@@ -1,8 +1,7 @@
 """Kubeflow's MPI operator beside a control plane, as a Deployment would keep it: started again whenever it ends.
 
-It ends where it cannot renew its lease for five seconds, which a busy machine is enough for, and where port 8080, which
-it cannot be told not to use, is somebody else's. So only one runs at a time, as far as runs of these tests know of one
-another.
+It ends if it cannot renew its lease for five seconds, which happens on a busy machine, and if its port 8080, which is
+not configurable, is taken. So only one runs at a time among runs of these tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster with an operator in it, as tests of the whole see it: objects go in, what became of them is looked up.
+"""A cluster with an operator, for tests of the whole: submit objects, wait for their state.
 
 A real control plane with its controllers, fake nodes, Sterna's definitions, and `sterna operator` as a process.
 """
@@ -53,7 +53,7 @@ def install(api: Api, *files: Path) -> None:
 class Speaker(Protocol):
     """An operator, wherever it runs."""
 
-    def said(self) -> str: ...
+    def output(self) -> str: ...
 
 
 class Sight:
@@ -129,12 +129,12 @@ class Sight:
     def picture(self) -> str:
         """For a test that failed."""
         try:
-            jobs = [_told(each) for kind in OWN_KINDS for each in (self.api.find(kind) or {"items": ()})["items"]]
+            jobs = [_job_line(each) for kind in OWN_KINDS for each in (self.api.find(kind) or {"items": ()})["items"]]
             pods = [_line(each) for each in self.api.items(PODS)]
         except Exception:  # whatever it is, the reason of the test counts more
             jobs, pods = [], [traceback.format_exc(limit=1)]
-        said = self._speaker.said()[-3000:]
-        return "\n".join(["the operator said:", said, "jobs:", *jobs, "pods:", *pods])
+        output = self._speaker.output()[-3000:]
+        return "\n".join(["the operator said:", output, "jobs:", *jobs, "pods:", *pods])
 
 
 class Operated(Sight):
@@ -158,7 +158,7 @@ def operated(
         ):
             cluster = Operated(plane, fakes, operator, api)
             cluster.until(lambda: operator.leads or not operator.is_running, "an operator that leads")
-            assert operator.is_running, operator.said()
+            assert operator.is_running, operator.output()
             yield cluster
 
 
@@ -195,7 +195,7 @@ def names_of(pods: Sequence[Object]) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in pods)
 
 
-def _told(job: Object) -> str:
+def _job_line(job: Object) -> str:
     """Return status and events of a job, and the parts of its spec that others change."""
     meta, run = job["metadata"], job.get("spec", {}).get("runPolicy", {})
     return f"{meta['name']}: {json.dumps([job.get('status'), meta.get('annotations'), run])}"

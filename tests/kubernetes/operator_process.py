@@ -1,4 +1,4 @@
-"""The operator as a process of its own: started as a user starts it, ended as politely or as rudely as a test wants."""
+"""The operator as a process: started as a user starts it, ended by SIGTERM or SIGKILL."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class OperatorProcess:
         """After `kill` or `stop`."""
         self.process = self._started()
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Everything on its standard output and error so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     @property
     def leads(self) -> bool:
-        return "Sterna leads as" in self.said()
+        return "Sterna leads as" in self.output()
 
     @property
     def is_running(self) -> bool:

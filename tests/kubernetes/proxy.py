@@ -1,8 +1,7 @@
-"""A proxy before a real API server that knows writes, and can see to it that a client dies between any two of them.
+"""A proxy before a real API server that counts writes, and can kill a client between any two of them.
 
 The client speaks plain HTTP to it on loopback and is, to the server, the administrator. Watches are passed on as they
-come. Leases and events are not counted (who leads is another matter, and what was told is not what is remembered), nor
-is what the server refused.
+come. Leases and events are not counted (they hold no state of jobs), nor are rejected writes.
 """
 
 from __future__ import annotations
@@ -121,15 +120,15 @@ class Proxy:
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
         async with self._session.request(
-            request.method, request.rel_url, data=body, headers=_kept(request.headers)
+            request.method, request.rel_url, data=body, headers=_end_to_end_headers(request.headers)
         ) as answer:
-            return answer.status, _kept(answer.headers), await answer.read()
+            return answer.status, _end_to_end_headers(answer.headers), await answer.read()
 
     async def _exchange(self, request: web.Request, body: bytes) -> web.StreamResponse:
         async with self._session.request(
-            request.method, request.rel_url, data=body, headers=_kept(request.headers)
+            request.method, request.rel_url, data=body, headers=_end_to_end_headers(request.headers)
         ) as answer:
-            response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
+            response = web.StreamResponse(status=answer.status, headers=_end_to_end_headers(answer.headers))
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
@@ -137,5 +136,5 @@ class Proxy:
             return response
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+def _end_to_end_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _OF_A_HOP}

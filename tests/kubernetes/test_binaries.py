@@ -1,4 +1,4 @@
-"""Where the programs of a Kubernetes are looked for. Nothing is built here."""
+"""Search paths of the Kubernetes programs. Nothing is built here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client on a real server that dies, forgets, refuses or is not what it seems: a sentence, and it goes on."""
+"""The client on a real server that restarts, compacts, rejects or is no API server: one message, and it retries."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class Operator:
 
     def __init__(self, access: Access) -> None:
         self.client, self.inbox = Client(access), Inbox()
-        self.told: list[Delta] = []
+        self.deltas: list[Delta] = []
         self.given_up: list[Write] = []
         self.client.follow([Followed(PODS, Pod, namespace="default")], self.inbox)
 
     def until(self, fact: Callable[[], bool]) -> None:
         while not fact():
-            assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.told[-3:]}"
+            assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.deltas[-3:]}"
             news = self.inbox.take()
-            self.told += [each for each in news if isinstance(each, Delta)]
+            self.deltas += [each for each in news if isinstance(each, Delta)]
             self.given_up += [
                 each.write for each in news if isinstance(each, WriteResult) and each.reason == UNREACHABLE
             ]
 
     def saw(self, change: DeltaKind, name: str = "") -> Callable[[], bool]:
         return lambda: any(
-            each.change is change and (not name or each.object.metadata.name == name) for each in self.told
+            each.change is change and (not name or each.object.metadata.name == name) for each in self.deltas
         )
 
 
@@ -76,14 +76,14 @@ def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
         it = operator(access_of(str(plane.kubeconfig)))
         it.until(it.saw(DeltaKind.SYNCED))
     plane.kill("kube-apiserver")
-    it.until(lambda: "cannot be reached" in it.client.trouble)
+    it.until(lambda: "cannot be reached" in it.client.last_error)
     it.client.send([Write(Verb.DELETE, PODS, "default", "before")])
     plane.compact()
     plane.start_api_server()
     it.until(lambda: it.saw(DeltaKind.GONE, "before")() or bool(it.given_up))
     it.client.send(it.given_up)  # where the server took longer to start than a write waits for it
     it.until(it.saw(DeltaKind.GONE, "before"))
-    assert it.client.trouble == ""
+    assert it.client.last_error == ""
     with plane.api() as admin:
         admin.create(a_pod("after"))
     it.until(it.saw(DeltaKind.SEEN, "after"))
@@ -94,8 +94,8 @@ def test_missing_permission_is_named_and_pods_are_listed_once_granted(
 ) -> None:
     it = operator(access_of(str(plane.user("bob"))))
     it.until(it.saw(DeltaKind.ABSENT))
-    assert "Sterna may not see pods" in it.told[0].why
-    assert "grant it list and watch" in it.told[0].why
+    assert "Sterna may not see pods" in it.deltas[0].why
+    assert "grant it list and watch" in it.deltas[0].why
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "see-pods"}}
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     api.create({**rbac, "kind": "ClusterRole", "rules": rules})
@@ -109,7 +109,7 @@ def test_unknown_user_is_asked_to_log_in(plane: ControlPlane, operator: Callable
     access = access_of(str(plane.kubeconfig))
     it = operator(replace(access, certificate=b"", key=b"", token="of-nobody"))
     it.until(it.saw(DeltaKind.ABSENT))
-    assert "does not accept our credentials" in it.told[0].why
+    assert "does not accept our credentials" in it.deltas[0].why
 
 
 @pytest.mark.parametrize("change", ["another authority", "another name"])

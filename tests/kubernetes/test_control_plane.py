@@ -1,4 +1,4 @@
-"""The harness itself, on a real server: what tests of the operator rely on is so."""
+"""The harness itself, on a real server: the behaviour on which tests of the operator rely."""
 
 from __future__ import annotations
 

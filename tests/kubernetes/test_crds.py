@@ -46,7 +46,7 @@ def path_of(kind: str) -> str:
     return RESOURCES[kind].path("default")
 
 
-def tried(api: Api, document: Object) -> Object:
+def dry_run(api: Api, document: Object) -> Object:
     """Return the object as it would be stored (dry run)."""
     answer = api.ask("POST", f"{path_of(document['kind'])}?dryRun=All&fieldValidation=Strict", document)
     assert isinstance(answer, dict)
@@ -55,7 +55,7 @@ def tried(api: Api, document: Object) -> Object:
 
 def is_refused(api: Api, document: Object) -> bool:
     try:
-        tried(api, document)
+        dry_run(api, document)
     except Refused as error:
         return error.status == 422
     return False
@@ -132,7 +132,7 @@ REFUSED = [
 def test_invalid_job_is_rejected_on_submission(defined: Api, document: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(Refused) as caught:
-        tried(defined, document)
+        dry_run(defined, document)
     assert sentence in caught.value.message
     assert caught.value.status in (400, 422)
 
@@ -181,17 +181,17 @@ def test_valid_jobs_and_their_pods_are_accepted(defined: Api, document: Object) 
     document = copy.deepcopy(document)
     if document["kind"] == "TrainingJob":
         document["spec"].setdefault("image", "registry.example/train:1")
-    stored = tried(defined, document)
+    stored = dry_run(defined, document)
     stored["metadata"].setdefault("uid", "00000000-0000-0000-0000-000000000000")
     decoded = msgspec.json.decode(msgspec.json.encode(stored), type=JobObject)
     job = parse_job(decoded, RESOURCES[document["kind"]])
     worker = job.spec.worker
     gang = [ReplicaAssignment(each.type, 0, "node-1") for each in job.spec.replicas if each is not worker]
     gang += [ReplicaAssignment(worker.type, index, "node-1") for index in sorted({0, job.spec.maximum - 1})]
-    for seat in gang:
+    for replica in gang:
         for made, plural in (
-            (pod_of(job, seat, gang, 1), "pods"),
-            (service_of(job, seat.type, seat.ordinal), "services"),
+            (pod_of(job, replica, gang, 1), "pods"),
+            (service_of(job, replica.type, replica.ordinal), "services"),
         ):
             answer = defined.ask("POST", f"/api/v1/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict", made)
             assert answer["metadata"]["name"] == made["metadata"]["name"]
@@ -199,10 +199,10 @@ def test_valid_jobs_and_their_pods_are_accepted(defined: Api, document: Object) 
 
 def test_defaults_are_filled_in(defined: Api) -> None:
     """DRAGON-3."""
-    spec = tried(defined, tf_job({"PS": group(None), "Worker": group(None)}))["spec"]
+    spec = dry_run(defined, tf_job({"PS": group(None), "Worker": group(None)}))["spec"]
     worker = spec["tfReplicaSpecs"]["Worker"]
     assert (worker["replicas"], worker["restartPolicy"], spec["cleanPodPolicy"]) == (1, "Never", "Running")
-    spec = tried(defined, training_job())["spec"]
+    spec = dry_run(defined, training_job())["spec"]
     assert (spec["restartPolicy"], spec["backoffLimit"], spec["resizing"]) == ("OnFailure", 6, "restart")
 
 

@@ -92,7 +92,7 @@ def state(cluster: Operated, kind: str, name: str) -> str:
     return line.split()[1]
 
 
-def counted(cluster: Operated, kind: str, name: str) -> Any:
+def replica_statuses(cluster: Operated, kind: str, name: str) -> Any:
     return cluster.job(name, kind).get("status", {}).get("replicaStatuses")
 
 
@@ -141,7 +141,7 @@ def test_an_annotated_pytorchjob_is_resized_by_restarts_and_succeeds(cluster: Op
         cluster.nodes.end(f"bert-worker-{index}")
     cluster.plane.kubectl("wait", "pytorchjob/bert", "--for=condition=Succeeded", "--timeout=180s")
     assert state(cluster, "pytorchjob", "bert") == "Succeeded"
-    assert counted(cluster, PYTORCH_JOBS, "bert") == {"Worker": {"active": 0, "succeeded": 4, "failed": 0}}
+    assert replica_statuses(cluster, PYTORCH_JOBS, "bert") == {"Worker": {"active": 0, "succeeded": 4, "failed": 0}}
     assert len(cluster.pods("bert")) == 4, "cleanPodPolicy is Running, and they had ended"
 
 
@@ -149,7 +149,7 @@ def test_a_status_has_kubeflows_shape_and_the_rest_is_an_annotation(cluster: Ope
     name = cluster.submit(a_tf_job())["metadata"]["name"]
     cluster.until(lambda: cluster.has_condition(name, "Running", TF_JOBS), "the condition Running")
     four = {"PS": {"active": 1, "succeeded": 0, "failed": 0}, "Worker": {"active": 4, "succeeded": 0, "failed": 0}}
-    cluster.until(lambda: counted(cluster, TF_JOBS, name) == four, "the counts of four workers")
+    cluster.until(lambda: replica_statuses(cluster, TF_JOBS, name) == four, "the counts of four workers")
     cluster.until(lambda: memory(cluster, name).get("firstStartedAt", 0.0) > 0.0, "its memory")
     assert set(cluster.job(name, TF_JOBS)["status"]) == {"conditions", "replicaStatuses", "startTime"}
     assert state(cluster, "tfjob", name) == "Running"

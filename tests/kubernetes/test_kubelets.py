@@ -1,4 +1,4 @@
-"""Fake kubelets do what real ones were seen to do. No server is needed for this."""
+"""Fake kubelets behave as real ones were observed to. Runs without a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_pod(name: str = "pod", node: str = "a", cpu: str = "1", policy: str = "Nev
     return Pod(metadata, Spec(node, containers, restart_policy=policy))
 
 
-def deleted(pod: Pod, grace: float = 30) -> Pod:
+def in_deletion(pod: Pod, grace: float = 30) -> Pod:
     metadata = Metadata(pod.metadata.name, "default", pod.metadata.uid, "", "now", grace, pod.metadata.annotations)
     return Pod(metadata, pod.spec, Status("Running"))
 
@@ -124,7 +124,7 @@ def test_a_deleted_pod_reports_its_end_and_is_then_removed() -> None:
     nodes = kubelets()
     pod = a_pod(stop_seconds="5", stop_message='{"saved": true}')
     list(nodes.see(pod, 0))
-    assert list(nodes.see(deleted(pod), 10)) == []
+    assert list(nodes.see(in_deletion(pod), 10)) == []
     assert list(nodes.tick(14.9)) == []
     report, removal = nodes.tick(15)
     assert statuses([report])[0]["containerStatuses"][0]["state"]["terminated"]["message"] == '{"saved": true}'
@@ -136,7 +136,7 @@ def test_grace_bounds_how_long_a_pod_takes_to_stop() -> None:
     nodes = kubelets()
     pod = a_pod(stop_seconds="500")
     list(nodes.see(pod, 0))
-    list(nodes.see(deleted(pod, grace=2), 10))
+    list(nodes.see(in_deletion(pod, grace=2), 10))
     assert nodes.next_due() == 12
 
 
@@ -153,7 +153,7 @@ def test_a_lost_node_is_silent_and_its_containers_are_dead_when_it_is_back() -> 
     pod = a_pod(policy="OnFailure")
     list(nodes.see(pod, 0))
     nodes.lose("a")
-    assert list(nodes.see(deleted(pod), 5)) == []
+    assert list(nodes.see(in_deletion(pod), 5)) == []
     assert list(nodes.end("default/pod", 0, "", 5)) == []
     calls = list(nodes.heal("a", 9))
     assert statuses(calls)[0]["phase"] == "Failed"

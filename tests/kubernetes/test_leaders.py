@@ -1,4 +1,4 @@
-"""Two replicas with client, Lease and fence on a real server: a replica that slept through its lead writes nothing."""
+"""Two replicas with client, Lease and fence on a real server: a paused replica with an expired lease writes nothing."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_a_replica_that_slept_through_its_lead_is_refused_by_the_server(replicas
     """DRAGON-51, and more: the lead is fenced, not only agreed upon."""
     a, b = replicas
     a.leadership.step()
-    assert a.leadership.may_write(), a.leadership.trouble
+    assert a.leadership.may_write(), a.leadership.last_error
     assert a.until_answered(201, "first").is_done
     assert b.create("early").reason == "NotLeader"
 
     b.leadership.step()
     b.seconds += 15.1
     b.leadership.step()
-    assert b.leadership.may_write(), b.leadership.trouble
+    assert b.leadership.may_write(), b.leadership.last_error
     assert b.until_answered(201, "second").is_done
 
     assert a.leadership.may_write(), "its clock stands: it does not know yet"
@@ -101,7 +101,7 @@ def test_a_replica_that_slept_through_its_lead_is_refused_by_the_server(replicas
 def test_the_next_in_line_begins_at_once_when_the_leader_resigns(replicas: tuple[Replica, Replica]) -> None:
     a, b = replicas
     a.leadership.step()
-    assert a.leadership.may_write(), a.leadership.trouble
+    assert a.leadership.may_write(), a.leadership.last_error
     a.leadership.resign()
     b.leadership.step()
     assert b.leadership.may_write()

@@ -86,7 +86,7 @@ def test_report_of_a_pod_reaches_the_operator(
     monitor = connect_monitor(
         MonitorOptions("node-1", Roots(tmp_path, tmp_path / "logs")), addresses, str(plane.kubeconfig)
     )
-    thread = _started(monitor)
+    thread = _start(monitor)
     try:
         assert woken.wait(PATIENCE_SECONDS)
         [batch] = endpoints.batches.take()
@@ -98,7 +98,7 @@ def test_report_of_a_pod_reaches_the_operator(
     assert (batch.node, pod.name, pod.uid, pod.reports[0].step) == ("node-1", "mnist-worker-0", uid, 7)
 
 
-def _started(monitor: RunningMonitor) -> threading.Thread:
+def _start(monitor: RunningMonitor) -> threading.Thread:
     thread = threading.Thread(target=monitor.run)
     thread.start()
     return thread

@@ -58,7 +58,7 @@ def test_it_is_scaled_in_place_when_others_come(cluster: Operated, job: Object) 
     cluster.until_running("rigid", 2)
     cluster.until(lambda: workers(cluster) == ["keras-worker-0", "keras-worker-1"], "two workers")
     assert cluster.api.get(f"{PODS}/keras-worker-0")["metadata"]["uid"] == uid
-    cluster.until(lambda: hosts(cluster) == ["0-1"], "a launcher that is told")
+    cluster.until(lambda: hosts(cluster) == ["0-1"], "a launcher with its host list")
 
 
 def hosts(cluster: Operated) -> list[str]:

@@ -114,8 +114,8 @@ def test_a_worker_that_was_evicted_or_refused_is_replaced(cluster: Operated, is_
     until_training(cluster, beside={old})
     cluster.until(lambda: _phase(cluster.job("keras", MPI_JOBS)) == "Running", "a job that runs")
     conditions = cluster.job("keras", MPI_JOBS)["status"]["conditions"]
-    said = [each["reason"] for each in conditions if each["type"] == "Failed"]
-    assert said in ([], ["MPIJobEvicted"])
+    output = [each["reason"] for each in conditions if each["type"] == "Failed"]
+    assert output in ([], ["MPIJobEvicted"])
 
 
 def _phase(job: Object) -> str:

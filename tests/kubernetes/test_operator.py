@@ -52,9 +52,9 @@ def test_job_that_can_never_run_has_a_reason(cluster: Operated) -> None:
 
 
 def test_every_decision_is_recorded_as_an_event(cluster: Operated) -> None:
-    cluster.submit(a_training_job("told"))
-    cluster.until_running("told", 1)
-    cluster.until(lambda: _events(cluster, "told"), "an event")
+    cluster.submit(a_training_job("reported"))
+    cluster.until_running("reported", 1)
+    cluster.until(lambda: _events(cluster, "reported"), "an event")
 
 
 def test_kubectl_shows_phase_and_workers(cluster: Operated) -> None:

@@ -1,4 +1,4 @@
-"""The kinds that people already have, on a real server: TFJob, PyTorchJob, plain pods, serving pods."""
+"""Existing kinds on a real server: TFJob, PyTorchJob, plain pods, serving pods."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_operator_works_as_soon_as_missing_definitions_are_installed(
     plane: ControlPlane, api: Api, nodes: FakeNodes
 ) -> None:
     with OperatorProcess(plane.kubeconfig, "--no-leader-election") as operator:
-        until(lambda: "trainingjobs.sterna.dev" in operator.said(), PATIENCE_SECONDS, "a sentence about TrainingJobs")
+        until(lambda: "trainingjobs.sterna.dev" in operator.output(), PATIENCE_SECONDS, "a sentence about TrainingJobs")
         install(api)
         api.create(a_training_job("late"))
         until(lambda: runs(api, "late"), PATIENCE_SECONDS, "the job")
@@ -48,8 +48,8 @@ def test_operator_works_as_soon_as_missing_permissions_are_granted(
     install(api)
     api.create(a_training_job("patient"))
     with OperatorProcess(plane.user("robot"), "--no-leader-election") as operator:
-        until(lambda: "not" in operator.said(), PATIENCE_SECONDS, "a sentence about rights")
-        assert "Traceback" not in operator.said()
+        until(lambda: "not" in operator.output(), PATIENCE_SECONDS, "a sentence about rights")
+        assert "Traceback" not in operator.output()
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "robot"}
         meta, version = {"name": "robot"}, "rbac.authorization.k8s.io/v1"

@@ -1,4 +1,4 @@
-"""What the operator and a monitor really ask for, each with its own account, on a server that writes it all down.
+"""Requests of the operator and of a monitor, each with its own account, from the audit log of a real server.
 
 Nothing that is asked is refused, and nothing is granted that is not asked for. One cluster sees a job of every kind
 from its submission to its end; fake nodes run the pods, Kubeflow's MPI operator carries out what is its own. Of

@@ -50,13 +50,13 @@ def sterna(lab: Operated, capsys: pytest.CaptureFixture[str]) -> Sterna:
         capsys.readouterr()
         command, *rest = map(str, arguments)
         code = main([command, "--kubeconfig", str(kubeconfig), *rest])
-        said = capsys.readouterr()
-        return Run(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
 
     return run
 
 
-def written(folder: Path, *documents: dict[str, Any]) -> Path:
+def write_manifest(folder: Path, *documents: dict[str, Any]) -> Path:
     path = folder / "jobs.yaml"
     path.write_text("---\n".join(yaml.safe_dump(each) for each in documents), encoding="utf-8")
     return path
@@ -64,7 +64,7 @@ def written(folder: Path, *documents: dict[str, Any]) -> Path:
 
 def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_path: Path) -> None:
     job = a_training_job("a", workers="1:2", fake={"log": "step 1\nstep 2\n", "run_seconds": 3600})
-    run = sterna("create", "-f", written(tmp_path, job), "-q")
+    run = sterna("create", "-f", write_manifest(tmp_path, job), "-q")
     assert (run.code, run.out, run.err) == (0, "a\n", "")
     assert sterna("wait", "a", "--for=running", "--timeout", "180").code == 0
     lab.until_running("a", 2)
@@ -76,7 +76,7 @@ def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_p
     assert sterna("logs", "a").out == "step 1\nstep 2\n"
     assert sterna("logs", "a", "--tail", "1").out == "step 2\n"
     document = sterna("explain", "a", "--json").document
-    assert (document["state"], document["story"][0]["event"]) == ("runs", "submitted")
+    assert (document["state"], document["events"][0]["event"]) == ("runs", "submitted")
     for index in range(2):
         lab.nodes.end(f"a-worker-{index}")
     assert sterna("wait", "a", "--for=completed", "--timeout", "180").code == 0
@@ -95,7 +95,7 @@ def test_a_job_that_cannot_run_is_explained(sterna: Sterna, lab: Operated) -> No
     lab.until(lambda: lab.job("big").get("status", {}).get("reason"), "a verdict")
     document = sterna("explain", "big", "--json").document
     assert document["state"] == "waits"
-    assert "cannot run" in document["story"][-1]["sentence"]
+    assert "cannot run" in document["events"][-1]["sentence"]
     assert document["changes"][0]["sentence"] == "1 more device would start it now."
 
 
@@ -121,7 +121,7 @@ def test_rejection_of_one_object_rejects_all_in_the_servers_words(
     sterna: Sterna, lab: Operated, tmp_path: Path
 ) -> None:
     long = a_training_job("b", image="i" * 2000)
-    run = sterna("create", "-f", written(tmp_path, a_training_job("a"), long))
+    run = sterna("create", "-f", write_manifest(tmp_path, a_training_job("a"), long))
     assert (run.code, run.err.count("\n")) == (2, 1)
     assert "spec.image" in run.err
     assert "1024" in run.err

@@ -44,18 +44,18 @@ def a_cluster(seed: int, jobs: int, nodes: int, placement: str) -> ClusterSpec:
     cluster = [_some_node(random, f"n{number}") for number in range(nodes)]
     if is_counted:
         cluster = [a_node("n0", sum(node.devices for node in cluster))]
-    crowd = [_some_job(random, f"j{number}", random.choice(needs)) for number in range(jobs)]
+    specs = [_some_job(random, f"j{number}", random.choice(needs)) for number in range(jobs)]
     running = random.randint(0, jobs)
-    seated = a_snapshot(crowd[:running], cluster, now=NOW)
+    placed = a_snapshot(specs[:running], cluster, now=NOW)
     if running:
         past = random.choice(("fifo", "elastic-fifo", "elastic-srjf"))
         where = "none" if is_counted else random.choice(("spread", "pack"))
-        seated = after(seated, decided(seated, past, where).decision)
+        placed = after(placed, decided(placed, past, where).decision)
     if len(cluster) > 1 and random.random() < 0.2:
         cluster[0] = replace(cluster[0], is_open=False)
     last_action = random.choice((-NEVER, NOW - 61, NOW - 59))
     finished = tuple(float(random.randint(1, 5000)) for _ in range(random.randint(0, 4)))
-    return ClusterSpec((*spec_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
+    return ClusterSpec((*spec_of(placed).jobs, *specs[running:]), tuple(cluster), NOW, last_action, finished)
 
 
 def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
@@ -65,10 +65,10 @@ def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
     cluster = [
         a_node(f"n{number}", random.choice((2, 8, 8, 16)), cpus=random.choice((4, 16, 32))) for number in range(nodes)
     ]
-    crowd = []
+    specs = []
     for number in range(jobs):
         minimum = random.choice((1, 1, 2))
-        crowd.append(
+        specs.append(
             a_job(
                 f"j{number}",
                 (minimum, minimum + random.choice((3, 11, 40, 1000))),
@@ -79,7 +79,7 @@ def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
                 speedup=random.choice((None, None, *CURVES)),
             )
         )
-    return ClusterSpec(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
+    return ClusterSpec(tuple(specs), tuple(cluster), NOW, -NEVER, ())
 
 
 def snapshot_of(cluster: ClusterSpec) -> Snapshot:

@@ -1,4 +1,4 @@
-"""What holds for every policy under every placement, shipped today or added tomorrow: rules are found, not listed."""
+"""Properties of every policy under every placement, shipped today or added tomorrow: rules are found, not listed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs:
     assert then.free_units >= 0
     assert then.nodes.free.min(initial=0) >= 0
     assert all(part >= 0 for devices in then.nodes.shared.values() for part in devices.values())
-    nobody_is_put_where_it_may_not_be(before, result)
+    check_allowed_nodes(before, result)
 
 
 @of_every_rule(15)
@@ -158,7 +158,7 @@ def test_nothing_to_do_and_nothing_to_do_it_with(policy: str, placement: str) ->
         assert set(result.reasons) == {"a", "b"}
 
 
-def nobody_is_put_where_it_may_not_be(before: Snapshot, result: Decided) -> None:
+def check_allowed_nodes(before: Snapshot, result: Decided) -> None:
     """Replicas that are new on a node are on an open one whose labels and taints suit them."""
     nodes = before.nodes
     for action in result.decision.plan:

@@ -1,7 +1,7 @@
-"""Whatever is decided, and whatever happens to pods meanwhile: the next steps are safe, and lead there.
+"""The next steps are safe and reach the assignment, for any sequence of decisions and pod events.
 
-A small cluster does what `steps` says, late and in any order, while homes change and pods fail, vanish and are
-refused. It stands for the API server and the kubelets together; the rules under test are the real ones.
+A small cluster carries out `steps`, late and in any order, while assignments change and pods fail, vanish and are
+rejected. It stands for the API server and the kubelets together; the rules under test are the real ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOBS = {
 }
 
 rows = st.integers(0, 2)
-"""Few nodes, so that homes overlap."""
+"""Few nodes, so that assignments overlap."""
 
 
 @st.composite
@@ -112,7 +112,7 @@ class Cluster:
                 self.one_advances(key)
 
     def one_advances(self, key: tuple[str, int]) -> None:
-        """What was asked to go ends, then is gone; what is new runs."""
+        """Advance one pod: a stopping pod ends, an ended one is removed, a new one runs."""
         row = self.job.pods[key]
         if row.is_deleting and row.is_terminated:
             del self.job.pods[key]
@@ -124,7 +124,7 @@ class Cluster:
             self.job.persisted.started_at = self.now
 
 
-EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "crowd")
+EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "add_foreign_load")
 
 
 def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
@@ -135,7 +135,7 @@ def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
         cluster.everything_advances()
     elif event == "step" and job.pods:
         cluster.one_advances(data.draw(st.sampled_from(sorted(job.pods))))
-    elif event == "crowd":
+    elif event == "add_foreign_load":
         node = data.draw(st.sampled_from(NODES))
         cluster.foreign[node] = data.draw(st.integers(0, max(0, CAPACITY - cluster.used(node)) // 1000)) * 1000
     elif job.pods:
@@ -175,7 +175,7 @@ def test_steps_are_safe_and_reach_the_desired_assignment_whatever_happens(
 
 
 @given(assignments(2), assignments(2))
-def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
+def test_a_replica_that_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
     """DRAGON-28, DRAGON-32."""
     of = JOBS["parameter servers"]
     old = place_replicas(of, before, NODES, {})

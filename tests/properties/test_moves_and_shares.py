@@ -1,7 +1,7 @@
 """Properties of every migration and every CPU share rule, shipped today or added tomorrow: rules are found, not listed.
 
-A crowd of shared nodes follows from a seed. Where nothing arrives, ends or grows otherwise, rounds must come to rest:
-everybody is moved a bounded number of times, and no two jobs change places again.
+A cluster of shared nodes follows from a seed. Without arrivals, ends or growth, rounds must converge: each job is moved
+a bounded number of times, and no two jobs swap places twice.
 """
 
 from __future__ import annotations

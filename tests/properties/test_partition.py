@@ -1,7 +1,7 @@
-"""A cluster of several GPU types is decided on as several clusters: compared with deciding on each of them alone.
+"""Decisions for a cluster of several GPU types equal the decisions for each type alone.
 
-Small worlds that follow from a seed are given a type each and thrown together, so that rows and nodes of different
-types lie between one another. What was decided is told by names, because numbers differ.
+Small clusters that follow from a seed get a type each and are merged, so that rows and nodes of different types
+interleave. Decisions are compared by names, because row numbers differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.properties.test_moves_and_shares import CPU_SHARES, MIGRATIONS, a_sha
 from tests.shared_nodes import SharedCluster, rules_with
 
 KINDS = ("", "t4", "v100")
-"""The parts of a world; the empty one has no type."""
+"""GPU types of the parts; the empty one has no type."""
 POLICIES = [info.name for info in rules_of(RuleKind.POLICY)]
 PLACEMENTS = [info.name for info in rules_of(RuleKind.PLACEMENT) if info.name != "none"]
 
@@ -93,7 +93,7 @@ def _node_of(node: ANode, kind: str, label: str) -> ANode:
 
 
 def _labels(labels: Mapping[str, str], kind: str) -> dict[str, str]:
-    """Of its own for each type: else a job without a type could find all that it asks for among the nodes of one."""
+    """Return labels that differ by type: else a job without a type could fit on the nodes of a single type."""
     return {f"{key}{kind}": value for key, value in labels.items()}
 
 
@@ -126,8 +126,8 @@ def together(clusters: Sequence[Typed], random: Random | None = None) -> tuple[S
     return _snapshot(cluster, tuple(serving)), replace(clusters[0].rules, by_type=by_type)
 
 
-class Told(NamedTuple):
-    """Return an action with names."""
+class NamedAction(NamedTuple):
+    """An action with names instead of rows."""
 
     kind: str
     job: str
@@ -136,9 +136,9 @@ class Told(NamedTuple):
     mark: str
 
 
-def told(snapshot: Snapshot, decision: Decision) -> list[Told]:
+def actions_of(snapshot: Snapshot, decision: Decision) -> list[NamedAction]:
     return [
-        Told(
+        NamedAction(
             action.kind.name,
             snapshot.jobs.name_of(action.row),
             _by_name(snapshot, action, "before"),
@@ -174,7 +174,7 @@ def test_types_are_decided_on_as_if_each_were_a_cluster_by_itself(seed: int, job
     whole = decide(snapshot, rules)
     check(whole.plan, snapshot)
     alone = [(cluster.snapshot, decide(cluster.snapshot, cluster.rules)) for cluster in clusters]
-    assert sorted(told(snapshot, whole)) == sorted(each for pair in alone for each in told(*pair))
+    assert sorted(actions_of(snapshot, whole)) == sorted(each for pair in alone for each in actions_of(*pair))
     assert whole.until == min(decision.until for _, decision in alone)
     assert reasons_of(whole) == {job: why for _, decision in alone for job, why in reasons_of(decision).items()}
     for _, decision in alone:
@@ -196,7 +196,7 @@ def test_the_order_of_the_input_does_not_matter(seed: int, jobs: tuple[int, int,
     clusters = some_clusters(seed, jobs)
     (one, rules), (other, _) = together(clusters), together(clusters, Random(seed))
     first, second = decide(one, rules), decide(other, rules)
-    assert told(one, first) == told(other, second)
+    assert actions_of(one, first) == actions_of(other, second)
     assert first.until == second.until
     assert [reason.sentence for reason in first.reasons] == [reason.sentence for reason in second.reasons]
 
@@ -207,7 +207,7 @@ def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, j
     """VODA-78: nodes get another label under running jobs, and no job is stopped, moved or resized for it."""
     clusters = [replace(each, serving=()) for each in some_clusters(seed, jobs)]
     random = Random(seed)
-    clusters = [replace(each, cluster=_relabelled(each.cluster, random)) for each in clusters]
+    clusters = [replace(each, cluster=_relabel(each.cluster, random)) for each in clusters]
     snapshot, rules = together(clusters)
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
@@ -221,7 +221,7 @@ def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, j
     assert list(decide(after(snapshot, decision), rules).plan) == []
 
 
-def _relabelled(cluster: ClusterSpec, random: Random) -> ClusterSpec:
+def _relabel(cluster: ClusterSpec, random: Random) -> ClusterSpec:
     nodes = [
         replace(node, labels={**node.labels, TYPE_LABELS[0]: random.choice(KINDS[1:])})
         if random.random() < 0.4
@@ -254,7 +254,7 @@ def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
         for instant, base, first in ((one, 0, 0), (other, len(one.jobs), len(one.cores)))
         for action in decide(instant.snapshot, rules).plan
     ]
-    snapshot = _crowds(one, other)
+    snapshot = _merge(one, other)
     decision = decide(snapshot, replace(rules, by_type={"t4": rules}))
     check(decision.plan, snapshot)
     found = {action.key: (action.kind, action.after, action.cpu_share, action.evictor) for action in decision.plan}
@@ -269,8 +269,8 @@ def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
     }
 
 
-def _crowds(one: SharedCluster, other: SharedCluster) -> Snapshot:
-    """Two crowds on one cluster: the nodes of the second are of type t4."""
+def _merge(one: SharedCluster, other: SharedCluster) -> Snapshot:
+    """Merge two clusters; the nodes of the second are of type t4."""
     first, base = len(one.cores), len(one.jobs)
     moved = [
         replace(

@@ -40,9 +40,9 @@ ORDERS: dict[str, Callable[[AJob], Key]] = {
 @given(seed=st.integers(0, 1_000_000), jobs=st.integers(2, 8), nodes=st.integers(1, 4))
 def test_the_first_that_could_run_runs(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
     cluster = a_cluster(seed, jobs, nodes, placement)
-    crowd = [replace(job, on=(), ps_on=(), slots=()) for job in cluster.jobs]
-    able = [job for job in crowd if could_run(job, cluster, placement)]
-    given_ = decided(snapshot_of(replace(cluster, jobs=tuple(crowd))), policy, placement).allocation
+    specs = [replace(job, on=(), ps_on=(), slots=()) for job in cluster.jobs]
+    able = [job for job in specs if could_run(job, cluster, placement)]
+    given_ = decided(snapshot_of(replace(cluster, jobs=tuple(specs))), policy, placement).allocation
     if able:
         assert given_[min(able, key=ORDERS[policy]).name] > 0
 

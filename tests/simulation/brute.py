@@ -1,6 +1,6 @@
-"""A second simulator, as plain as can be: lists, loops, no columns, no heap. It shares no code with the one it judges.
+"""A reference simulator with lists and loops, without columns or a heap. It shares no code with the tested one.
 
-At every arrival and every end all jobs are asked anew. Devices are counted, not placed; changes cost nothing.
+It decides for all jobs at every arrival and every end. Devices are counted, not placed; changes cost nothing.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class FakeMpiOperator:
             if pod not in pods:
                 self._make(job, "worker", index, pod)
         workers = [pods[pod] for pod in wanted if pod in pods]
-        self._tell_evictions(job, workers)
+        self._report_evictions(job, workers)
         are_up = len(workers) == len(wanted) and all(pod["status"]["phase"] == "Running" for pod in workers)
         if are_up and launcher not in pods:
             self._make(job, "launcher", 0, launcher)
@@ -81,7 +81,7 @@ class FakeMpiOperator:
         if not pod["metadata"].get("deletionTimestamp"):
             self._kube.delete(PODS, pod["metadata"]["name"])
 
-    def _tell_evictions(self, job: Object, workers: list[Object]) -> None:
+    def _report_evictions(self, job: Object, workers: list[Object]) -> None:
         evicted = [pod for pod in workers if pod["status"].get("reason") == "Evicted"]
         if evicted and not any(each["status"] == "True" for each in _ends(job)):
             message = f"{len(evicted)}/{len(workers)} workers are evicted"

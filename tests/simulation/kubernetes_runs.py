@@ -1,4 +1,4 @@
-"""The real controller and the real backend on a cluster in memory, on virtual time: what simulations are made of.
+"""The real controller and the real backend on a cluster in memory, on virtual time.
 
 An `Incarnation` is one life of the operator; `Cluster` lets it live, die and come back, submits jobs, and looks after
 every single change whether something is there that must never be.

@@ -77,15 +77,15 @@ def test_rounds_that_are_skipped_would_have_changed_nothing(policy: str, seed: i
         for n in range(40)
     ]
     faults = [Fault(1, 20.5, 15)]
-    told, untold = (a_run(jobs, "2x3", policy, faults=faults, is_recorded=each).finish for each in (True, False))
-    assert told == untold
+    logged, plain = (a_run(jobs, "2x3", policy, faults=faults, is_recorded=each).finish for each in (True, False))
+    assert logged == plain
 
 
 @pytest.mark.parametrize(
     "policy", ["fifo", "srjf", "elastic-fifo", "elastic-srjf", "ffdl", "afs-l", "tiresias", "dragon"]
 )
 def test_devices_on_one_node_are_devices_that_are_only_counted(policy: str) -> None:
-    """Where every placement fits, placing changes nothing."""
+    """Placing changes nothing if every placement fits."""
     random = Random(7)
     jobs = some_jobs(random, 40, 8)
     counted = a_run(jobs, "1x8", policy, "none")

@@ -1,4 +1,4 @@
-"""What changes cost: every number here is worked out by hand, in the docstring or beside the assertion."""
+"""Cost of changes: every number is worked out by hand, in the docstring or beside the assertion."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_work_from_before_a_resize_is_lost_though_the_resize_still_goes_on() -> 
     assert run.backend.counters.lost_seconds == pytest.approx(20 + 2)
 
 
-def test_a_move_is_a_restart_for_who_moves_alone() -> None:
+def test_a_move_restarts_only_the_moved_job() -> None:
     """p and q leave a and b on a node each; at 20 one of them makes way for a worker of a whole node."""
     jobs = [
         a_job("p", 3, remaining=30),

@@ -1,4 +1,4 @@
-"""Lost nodes, thresholds, patience and quiet, on virtual time: who is struck, who waits, who is left alone."""
+"""Lost nodes, thresholds, patience and quiet on virtual time."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
 
 
 def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
-    """The plan was made before 10, the node is lost at 10: the world has moved."""
+    """The plan was made before 10, the node is lost at 10: the plan is stale."""
     backend = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
     plan = decide(backend.observe(), make_rules("fifo", "stay")).plan
     assert backend.wait(100)
@@ -123,13 +123,13 @@ def test_a_return_is_acted_on_when_it_is_due() -> None:
     assert run.log.actions[3:5] == [(32_400, "STOP", "b"), (32_400, "START", "a")]
 
 
-def test_anew_counts_the_time_run_since_the_last_return() -> None:
-    """VODA-37: with a threshold of 100 and returns after once the time run, both take turns of 100 s for ever."""
+def test_the_option_anew_counts_the_time_since_the_last_return() -> None:
+    """VODA-37: with a threshold of 100 and returns after once the time run, both take turns of 100 s until they end."""
     run = a_run(two_long_jobs(1000), "1x1", "tiresias:threshold=100:promote=1:anew=true")
     assert run.log.times("START")[:8] == [0, 100, 200, 300, 400, 500, 600, 700]
 
 
-def test_who_ran_long_waits_long() -> None:
+def test_a_job_that_ran_long_waits_long() -> None:
     """The time run counts over a job's life: turns grow, 100 and 100 s, then 200, 300 ..."""
     run = a_run(two_long_jobs(2000), "1x1", "tiresias:threshold=100:promote=1")
     assert run.log.times("START")[:6] == [0, 100, 200, 300, 500, 800]

@@ -1,4 +1,4 @@
-"""What rules know in the simulated world: never more than was seen by then, and wrong only as far as was asked for."""
+"""Knowledge of rules in simulations: never more than was observed by then, and no more wrong than configured."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> 
     backend.wait(float("inf"))
     left = backend.observe().jobs.remaining.tolist()
     assert left == pytest.approx([510.0, 1000.0], rel=0.01)  # steps of ten seconds: the fiftieth is not done yet
-    lesson = backend.estimates.learned.lessons[0]
-    assert lesson.steps == 32
+    record = backend.estimates.learned.records[0]
+    assert record.steps == 32
 
 
 def test_category_without_reports_is_taken_for_the_mean_of_the_others() -> None:
@@ -164,7 +164,7 @@ def test_resize_in_place_is_no_measurement_of_a_restart() -> None:
     backend = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
     RoundLoop(backend, make_rules("elastic-fifo", "stay")).run()
     assert backend.counters.resizes > 0
-    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in backend.estimates.learned.lessons] == [(2, 60.0)]
+    assert [(record.restarts, record.restarting_seconds) for record in backend.estimates.learned.records] == [(2, 60.0)]
 
 
 def test_learning_goes_on_from_what_is_kept() -> None:
@@ -205,14 +205,18 @@ def test_noise_of_nothing_is_the_truth() -> None:
 
 
 def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
-    def seen(seed: int) -> Snapshot:
+    def observe_noisy(seed: int) -> Snapshot:
         return make_backend(
             Knowledge(KnowledgeSource.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed
         ).observe()
 
-    assert seen(1).jobs.remaining.tolist() == seen(1).jobs.remaining.tolist() != seen(2).jobs.remaining.tolist()
-    assert seen(1).curves == seen(1).curves != seen(2).curves
-    for row in seen(1).curves.rows[1:]:
+    assert (
+        observe_noisy(1).jobs.remaining.tolist()
+        == observe_noisy(1).jobs.remaining.tolist()
+        != observe_noisy(2).jobs.remaining.tolist()
+    )
+    assert observe_noisy(1).curves == observe_noisy(1).curves != observe_noisy(2).curves
+    for row in observe_noisy(1).curves.rows[1:]:
         gains = np.diff(row, prepend=0.0)
         assert row[0] == 1.0
         assert (gains >= 0).all()

@@ -1,4 +1,4 @@
-"""Jobs that others carry out: MPIJobs and SharePods, also through crashes."""
+"""Jobs whose pods another controller creates: MPIJobs and SharePods, also through crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that have ended: thousands may be left undeleted, so little is held of each, and nothing is written any more."""
+"""Finished jobs: thousands may remain undeleted, so little is held of each, and nothing is written."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_whatever_is_done_to_a_job_that_has_ended_nothing_is_written_of_it(is_an
     assert operator.backend.state.entries == {}
 
 
-def test_one_that_stands_by_forgets_what_it_took_to_run_a_job_when_the_other_one_says_that_it_ended() -> None:
+def test_a_standby_drops_the_run_data_of_a_job_when_the_leader_reports_its_end() -> None:
     cluster = Cluster()
     cluster.nodes.add("node-0", gpus=4)
     cluster.start()

@@ -1,4 +1,4 @@
-"""The operator under seeded faults: nothing that must never be ever is, and once all is mended every job ends well."""
+"""The operator under seeded faults: invariants hold throughout, and every job succeeds once the faults end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_rough_cluster(seed: int) -> Cluster:
     return cluster
 
 
-def parsed_job(cluster: Cluster, luck: random.Random, count: int = 12) -> list[str]:
+def submit_jobs(cluster: Cluster, luck: random.Random, count: int = 12) -> list[str]:
     names = []
     for number in range(count):
         name = f"job-{number:02d}"
@@ -54,7 +54,7 @@ def settle(cluster: Cluster, seconds: float = 900.0) -> None:
 def test_whatever_the_server_does_no_device_is_used_twice_and_every_job_completes(seed: int) -> None:
     cluster = a_rough_cluster(seed)
     cluster.start()
-    names = parsed_job(cluster, random.Random(seed))
+    names = submit_jobs(cluster, random.Random(seed))
     settle(cluster)
     assert cluster.phases() == dict.fromkeys(names, "Succeeded")
     assert [pod["metadata"]["name"] for pod in cluster.pods() if not is_over(pod)] == []
@@ -84,7 +84,7 @@ def test_nodes_that_are_lost_and_come_back_cost_time_but_no_job(seed: int) -> No
     cluster = a_rough_cluster(seed)
     cluster.start()
     luck = random.Random(seed)
-    names = parsed_job(cluster, luck, 8)
+    names = submit_jobs(cluster, luck, 8)
     for _ in range(4):
         node = f"node-{luck.randrange(4)}"
         cluster.lose(node, evicts=luck.random() < 0.5)

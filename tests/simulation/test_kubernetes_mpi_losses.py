@@ -88,7 +88,7 @@ class Scene:
         self.kube.patch(PODS, f"{self.name}-worker-{index}", {"status": status}, "status")
 
 
-def fixed() -> Object:
+def fixed_size_job() -> Object:
     return an_mpi_job("fixed", 4, seconds=LONG)
 
 
@@ -124,7 +124,7 @@ def test_the_last_workers_stay_where_they_are_when_the_first_ones_are_lost(nodes
 
 def test_a_job_of_fixed_size_begins_again_as_a_whole_when_a_node_is_lost() -> None:
     """VODA-98: its worker count is never lowered."""
-    scene = Scene(fixed())
+    scene = Scene(fixed_size_job())
     launcher = scene.launcher
     scene.lose("node-1")
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-2", 3: "node-2"}
@@ -133,7 +133,7 @@ def test_a_job_of_fixed_size_begins_again_as_a_whole_when_a_node_is_lost() -> No
 
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "fifo", "elastic-tiresias", "ffdl", "afs-l", "dragon"])
-@pytest.mark.parametrize("job", [elastic(3), fixed()], ids=["elastic", "fixed"])
+@pytest.mark.parametrize("job", [elastic(3), fixed_size_job()], ids=["elastic", "fixed"])
 def test_a_job_waits_suspended_when_less_than_its_minimum_is_left(job: Object, policy: str) -> None:
     """VODA-98, VODA-107: it never runs with fewer workers than it may, and comes again when there is room."""
     scene = Scene(job, nodes=2, policy=policy)
@@ -152,7 +152,7 @@ def test_a_job_waits_suspended_when_less_than_its_minimum_is_left(job: Object, p
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "OutOfnvidia.com/gpu", "NodeAffinity"])
-@pytest.mark.parametrize("job", [elastic(), fixed()], ids=["elastic", "fixed"])
+@pytest.mark.parametrize("job", [elastic(), fixed_size_job()], ids=["elastic", "fixed"])
 def test_a_worker_that_was_evicted_or_refused_is_replaced_and_its_job_goes_on(job: Object, reason: str) -> None:
     """VODA-73: its operator keeps such a pod, and calls a job `Failed` of which a worker was evicted."""
     scene = Scene(job)
@@ -182,7 +182,7 @@ def test_a_worker_that_ended_by_itself_is_its_operator_s_affair() -> None:
 
 def test_workers_that_had_ended_are_not_taken_for_those_of_the_next_life() -> None:
     """VODA-65: under the clean-up policy `Running` its operator leaves them where they are."""
-    scene = Scene(fixed())
+    scene = Scene(fixed_size_job())
     scene.cluster.nodes.end("fixed-worker-3", exit_code=1)
     scene.kube.patch(MPI_JOBS, "fixed", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
     scene.cluster.run(10.0)

@@ -1,4 +1,4 @@
-"""Plain pods that are moved: nothing is lost by a crash, what is done stays done, and what is deleted stays deleted."""
+"""Moves of plain pods: a crash loses nothing, and finished or deleted pods are not created again."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_pod_that_saved_when_it_was_asked_to_go_comes_again_though_it_ended_we
 
 
 @pytest.mark.parametrize(("step", "nodes"), [(50, ["node-1"]), (100, [])])
-def test_a_pod_that_ends_well_when_asked_to_go_is_done_unless_its_steps_say_otherwise(
+def test_a_stopped_pod_that_exits_with_0_has_finished_unless_its_steps_are_incomplete(
     step: int, nodes: list[str]
 ) -> None:
     cluster, _, _ = a_moving_pod(stop_message="bye")

@@ -1,4 +1,4 @@
-"""Plain pods that the cluster takes from their nodes: they come again elsewhere, and what a user deletes does not."""
+"""Evicted plain pods are created again elsewhere; pods that a user deletes are not."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_plain_pod_on_a_lost_node_comes_again_elsewhere_and_that_is_said() -> 
     assert the_pod(cluster) == ("node-1", "Running")
     assert cluster.kube.get(PODS, "job1")["metadata"]["uid"] != uid
     assert cluster.kube.items(CONFIG_MAPS) == []
-    said = "the cluster takes it from node-0 (DeletionByTaintManager); it comes again where there is room."
-    assert said in [each["note"] for each in cluster.kube.items(EVENTS)]
+    message = "the cluster takes it from node-0 (DeletionByTaintManager); it comes again where there is room."
+    assert message in [each["note"] for each in cluster.kube.items(EVENTS)]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -125,8 +125,8 @@ def test_a_pod_that_is_gone_before_it_could_be_written_down_is_said_to_be_lost()
     cluster.evict("job1")
     cluster.run(60.0)
     assert cluster.pods() == []
-    said = "failed: the cluster took it from its node before it could be written down; create it again."
-    assert said in [each["note"] for each in cluster.kube.items(EVENTS)]
+    message = "failed: the cluster took it from its node before it could be written down; create it again."
+    assert message in [each["note"] for each in cluster.kube.items(EVENTS)]
     assert cluster.operator is not None
     assert cluster.operator.backend.state.entries == {}
 
@@ -143,7 +143,7 @@ def test_a_pod_waits_for_room_when_the_cluster_has_none_for_it() -> None:
     assert the_pod(cluster) == ("node-1", "Running")
 
 
-def test_a_pod_whose_node_is_deleted_comes_again_before_the_cluster_tidies_up() -> None:
+def test_a_pod_of_a_deleted_node_is_created_again_before_garbage_collection() -> None:
     cluster, _ = a_training_pod()
     cluster.nodes.lose("node-0")
     cluster.kube.delete(NODES, "node-0")

@@ -53,7 +53,7 @@ def status_of(cluster: Cluster, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "dragon"])
 def test_an_mpi_job_grows_after_a_restart_though_its_launcher_runs_beside_its_workers(policy: str) -> None:
-    """VODA-67: the launcher is placed by another scheduler and has no seat."""
+    """VODA-67: the launcher is placed by another scheduler and has no assignment."""
     cluster = a_cluster(gpus=4, rules=Chosen(policy, "stay"))
     FakeMpiOperator(cluster.kube)
     cluster.submit("short", 2, seconds=40)
@@ -108,7 +108,7 @@ def test_a_running_job_that_became_invalid_does_not_fail_before_its_pods_have_st
     assert status_of(cluster, "a")["phase"] == "Failed"
 
 
-def test_a_job_that_ran_on_while_it_was_invalid_says_so_no_longer_once_it_is_mended() -> None:
+def test_the_invalid_condition_of_a_running_job_is_cleared_once_its_spec_is_valid() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)

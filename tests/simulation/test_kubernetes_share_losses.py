@@ -1,4 +1,4 @@
-"""Jobs on parts of GPUs that lose nodes and pods, beside a KubeShare that makes every pod again where it was."""
+"""Jobs on GPU fractions that lose nodes and pods, with a KubeShare that recreates every pod on its node."""
 
 from __future__ import annotations
 

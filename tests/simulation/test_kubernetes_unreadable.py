@@ -54,22 +54,22 @@ def test_an_invalid_object_of_a_foreign_kind_gets_annotations_and_its_status_is_
 
 
 @pytest.mark.parametrize(("resource", "odd"), ODD)
-def test_it_runs_like_any_other_once_it_is_mended_and_is_forgotten_once_it_is_deleted(
+def test_an_invalid_object_runs_once_corrected_and_is_dropped_once_deleted(
     resource: Resource, odd: dict[str, Any]
 ) -> None:
     cluster = a_cluster()
     cluster.kube.create(resource, odd)
     cluster.run(5.0)
     assert cluster.operator is not None
-    world = cluster.operator.backend.state
-    assert not any(entry.wants_to_run for entry in world.entries.values())
+    state = cluster.operator.backend.state
+    assert not any(entry.wants_to_run for entry in state.entries.values())
     cluster.kube.patch(resource, "odd", {"metadata": {"annotations": {"sterna.dev/priority": "1"}}})
     cluster.run(5.0)
-    assert [entry.wants_to_run for entry in world.entries.values()] == [True]
+    assert [entry.wants_to_run for entry in state.entries.values()] == [True]
     cluster.kube.patch(resource, "odd", {"metadata": {"annotations": {"sterna.dev/priority": "high"}}})
     cluster.kube.delete(resource, "odd")
     cluster.run(60.0)
-    assert world.entries == {}
+    assert state.entries == {}
 
 
 def test_a_pod_that_cannot_be_understood_and_is_deleted_leaves_nothing_behind() -> None:

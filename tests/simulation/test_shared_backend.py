@@ -43,15 +43,17 @@ def ran(backend: SharedBackend, migration: str = "none", cpu_share: str = "equal
     return backend
 
 
-def seated(jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Costs | None = None) -> SharedBackend:
-    """A world in which all jobs that are there at the start sit on the first node."""
+def backend_on_first_node(
+    jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Costs | None = None
+) -> SharedBackend:
+    """Return a backend with all initial jobs on the first node."""
     backend = SharedBackend(jobs, shared_nodes(nodes, cores), SharedConfig(costs=costs or Costs()))
     for key in range(len(backend.observe().jobs)):
         backend.apply(Decision(Plan([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])))
     return backend
 
 
-def moved(backend: SharedBackend, key: int, target: int = 1) -> None:
+def move_job(backend: SharedBackend, key: int, target: int = 1) -> None:
     assignment = backend.observe().assignments[JobKey(key)]
     after = Assignment(((target, 1),))
     move = Action(ActionKind.MIGRATE, JobKey(key), key, assignment, after, evictor=JobKey(0))
@@ -80,7 +82,7 @@ def test_new_jobs_are_spread_by_count() -> None:
 
 
 def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
-    backend = seated(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
+    backend = backend_on_first_node(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
     assignment = backend.observe().assignments[JobKey(0)]
     backend.apply(
         Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)]))
@@ -92,10 +94,10 @@ def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
 
 def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
     """DRAGON-88: saved at 30 s, moved at 40 s, so that 10 s of 4 cores are done again after 5 s of restart."""
-    backend = seated(some_jobs((0, 400)), costs=Costs(restart_seconds=5, lost_work_seconds=30))
+    backend = backend_on_first_node(some_jobs((0, 400)), costs=Costs(restart_seconds=5, lost_work_seconds=30))
     assert backend.wait(40.0)
     assert backend.observe().jobs.unsaved.tolist() == [10]
-    moved(backend, 0)
+    move_job(backend, 0)
     assert backend.counters.lost_core_seconds == 40
     while backend.wait(float("inf")):
         pass
@@ -103,23 +105,23 @@ def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
 
 
 def test_a_move_is_remembered_with_whence_when_and_for_whom() -> None:
-    backend = seated(some_jobs((0, 400), (0, 400)))
+    backend = backend_on_first_node(some_jobs((0, 400), (0, 400)))
     backend.wait(7.0)
-    moved(backend, 1)
+    move_job(backend, 1)
     jobs = backend.observe().jobs
     assert (jobs.moves[1], jobs.moved_at[1], jobs.moved_from[1], jobs.evictor[1]) == (1, 7, 0, 0)
     assert (jobs.moves[0], jobs.moved_from[0], jobs.evictor[0]) == (0, -1, -1)
 
 
 def test_action_on_a_job_with_another_assignment_is_stale() -> None:
-    backend = seated(some_jobs((0, 400)))
+    backend = backend_on_first_node(some_jobs((0, 400)))
     elsewhere = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((1, 1),)), Assignment(((0, 1),)))
     assert backend.apply(Decision(Plan([elsewhere]))) == [Outcome.STALE]
 
 
 def test_work_done_drives_growth() -> None:
     """A model that has stopped improving after a fifth of its work is found out; the one that started later is not."""
-    backend = seated(some_jobs((0, 4000), (600, 4000)), cores=8.0)
+    backend = backend_on_first_node(some_jobs((0, 4000), (600, 4000)), cores=8.0)
     backend.wait(600.0)
     backend.apply(Decision(Plan([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])))
     backend.wait(640.0)
@@ -137,7 +139,7 @@ def test_quality_is_reached_at_the_point_of_the_curve() -> None:
 
 def test_baseline_predicts_completions_under_the_default_scheduler() -> None:
     """The second job is starved here, but in the baseline it shares the node."""
-    backend = seated(some_jobs((0, 400), (0, 400)), nodes=1)
+    backend = backend_on_first_node(some_jobs((0, 400), (0, 400)), nodes=1)
     assignment = backend.observe().assignments[JobKey(0)]
     backend.apply(
         Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=1000.0)]))
@@ -148,14 +150,14 @@ def test_baseline_predicts_completions_under_the_default_scheduler() -> None:
 
 def test_baseline_of_a_job_of_unknown_work_is_nan() -> None:
     jobs = replace(some_jobs((0, 400), (0, 400)), estimate=np.array([np.nan, 400.0]))
-    backend = seated(jobs, nodes=1)
+    backend = backend_on_first_node(jobs, nodes=1)
     assert np.isnan(backend.observe().jobs.default_finish).tolist() == [True, False]
     assert np.isnan(backend.observe().jobs.remaining).tolist() == [True, False]
 
 
 def test_a_job_that_outlives_what_was_believed_is_nearly_done_to_the_rules() -> None:
     jobs = replace(some_jobs((0, 400)), estimate=np.array([200.0]))
-    backend = seated(jobs)
+    backend = backend_on_first_node(jobs)
     backend.wait(80.0)
     assert backend.observe().jobs.remaining.tolist() == [pytest.approx(0.5)]
 

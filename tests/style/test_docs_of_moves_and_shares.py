@@ -1,4 +1,4 @@
-"""Migrations and shares are described with all their parameters, each in a section of its own."""
+"""Migrations and CPU shares are described with all their parameters, each in a section of its own."""
 
 from __future__ import annotations
 

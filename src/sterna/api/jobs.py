@@ -132,7 +132,7 @@ async def log(
     return Response(text, media_type="text/plain; charset=utf-8", headers={LOG_END: str(end)})
 
 
-@router.get("/{name:path}/explain", responses=response_schema(Explanation, words="Its story, and what would start it."))
+@router.get("/{name:path}/explain", responses=response_schema(Explanation, words="Events, and what would start it."))
 async def explain(name: str, service: Service) -> Response:
     return JsonResponse(await call_by_name(service.explain, _check_name(name)))
 

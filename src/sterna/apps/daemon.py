@@ -112,7 +112,7 @@ class Daemon:
         self._launcher = Launcher(self.state)
         deps = LocalDeps(self._launcher, control, EnvironmentConfig(paths), self.options.as_submitter)
         self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
-        self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
+        self.cluster = LocalCluster(self.backend, view, make_local_rules, explain_from_journal)
         self._stop_event = threading.Event()
         self._rules: Rules | None = None
         self._repeats = RepeatLimit()
@@ -127,7 +127,7 @@ class Daemon:
             (changes, SpeconCsvFile(self.state / "distribution.csv")),
             on_bug=self._report_bug,
             on_error=self._report_error,
-            on_round=lambda seconds: self.watchdog.beat(),
+            on_round=self._finish_round,
             revisit_at=lambda: min(changes.due_at, self._clock() + self.watchdog.period_seconds),
             stop=self._stop_event,
         )
@@ -254,21 +254,27 @@ class Daemon:
             self.store.set_growth_rule(growth_rule_of(rules))
             self._journal.change_rules(view)
             self._rate_limit.set_interval(view.rate_limit_seconds)
+            _log.debug("Rules in force: %s", view)
             self.watchdog.stall_seconds = STALL_SECONDS + view.rate_limit_seconds
             self._rules = rules
         return rules
 
+    def _finish_round(self, seconds: float) -> None:
+        self.watchdog.beat()
+        _log.debug("Round finished in %.4f s", seconds, extra={"round": self.loop.rounds})
+
     def _report_bug(self, bug: Bug) -> None:
         if self._repeats.admits(str(bug)):
             _log.error("Plan applied without one job, about which it is wrong: %s", bug)
-            self.store.note("", "trouble", f"A plan was applied without one job, about which it is wrong: {bug}.")
+            self.store.note("", "error", f"A plan was applied without one job, about which it is wrong: {bug}.")
 
     def _report_error(self, error: Exception, retry_seconds: float) -> None:
         is_defect = not isinstance(error, SternaError)
         why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
-        _log.error("Round failed; will retry in %g s: %s", retry_seconds, why, exc_info=error if is_defect else None)
+        traced, extra = error if is_defect else None, {"round": self.loop.rounds}
+        _log.error("Round failed; will retry in %g s: %s", retry_seconds, why, exc_info=traced, extra=extra)
         with suppress(SternaError):  # the database may be what failed
-            self.store.note("", "trouble", f"A round failed and will be retried: {why}.")
+            self.store.note("", "error", f"A round failed and will be retried: {why}.")
 
 
 def make_local_rules(view: PolicyView) -> Rules:
@@ -278,7 +284,7 @@ def make_local_rules(view: PolicyView) -> Rules:
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
-def tell_story(journal: Path, job: str) -> Explanation:
+def explain_from_journal(journal: Path, job: str) -> Explanation:
     from sterna.explain.narrative import explain
 
     return msgspec.convert(explain(journal, job), Explanation)

@@ -231,7 +231,7 @@ class Operator:
     def check_ready(self) -> HealthStatus:
         """Ready once the cluster has been read; a replica that stands by is ready to take over."""
         if not self.backend.is_synced:
-            return HealthStatus(False, f"The cluster has not been read yet. {self.server.trouble}".strip())
+            return HealthStatus(False, f"The cluster has not been read yet. {self.server.last_error}".strip())
         if self.is_leading():
             return HealthStatus(True, f"ok: {self.identity} leads")
         holder = self._leadership.holder if self._leadership is not None else ""
@@ -298,8 +298,8 @@ class Operator:
     def _report_outages(self) -> None:
         """Log each resource that the API server does not show, and the server itself, when the reason changes."""
         outages = dict(self.backend.absent)
-        outages[_SERVER] = self.server.trouble
-        outages[LEASES] = self._leadership.trouble if self._leadership is not None else ""
+        outages[_SERVER] = self.server.last_error
+        outages[LEASES] = self._leadership.last_error if self._leadership is not None else ""
         for resource, why in outages.items():
             if why and self._reported.get(resource) != why:
                 _log.warning("%s", why)

@@ -21,35 +21,35 @@ class LearnedCurves:
     """Learned records by category, and the curves fitted to them."""
 
     def __init__(self, known: Iterable[CategoryRecord] = (), most: int = 64) -> None:
-        self._lessons = {lesson.category: lesson for lesson in known}
+        self._records = {record.category: record for record in known}
         self._fits: dict[str, tuple[float, int, Fit]] = {}
         """Steps, sizes and result of each fit."""
         self._rows: dict[str, int] = {}
         self.table = CurveRows(most)
         self._unsaved: set[str] = set()
-        self._unread = set(self._lessons)
+        self._unread = set(self._records)
         """Categories learned by a predecessor and not fitted yet: a fit takes a millisecond or two."""
 
     @property
     def learned(self) -> Learned:
-        return Learned(tuple(self._lessons[category] for category in sorted(self._lessons)))
+        return Learned(tuple(self._records[category] for category in sorted(self._records)))
 
     @property
     def by_age(self) -> tuple[CategoryRecord, ...]:
         """Return the records, least recently updated first."""
-        return tuple(self._lessons.values())
+        return tuple(self._records.values())
 
     def recall(self, known: Iterable[CategoryRecord]) -> None:
         """Merge records that a predecessor stored; they are older than all records here."""
-        heard, self._lessons = self._lessons, {lesson.category: lesson for lesson in known}
-        for category, lesson in heard.items():
-            old = self._lessons.pop(category, None)
-            self._lessons[category] = lesson if old is None else old.merge(lesson)
-        self._unread |= set(self._lessons)
+        heard, self._records = self._records, {record.category: record for record in known}
+        for category, record in heard.items():
+            old = self._records.pop(category, None)
+            self._records[category] = record if old is None else old.merge(record)
+        self._unread |= set(self._records)
 
     @property
     def restart_seconds(self) -> float:
-        return restart_seconds(self._lessons.values(), _PRIOR)
+        return restart_seconds(self._records.values(), _PRIOR)
 
     def add_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
         self._set_record(self._of(category).with_steps(workers, steps, seconds))
@@ -74,20 +74,20 @@ class LearnedCurves:
 
     def pop_unsaved(self) -> list[CategoryRecord]:
         """Return the records that changed since the last call."""
-        changed = [self._lessons[category] for category in sorted(self._unsaved)]
+        changed = [self._records[category] for category in sorted(self._unsaved)]
         self._unsaved.clear()
         return changed
 
     def _of(self, category: str) -> CategoryRecord:
-        return self._lessons.get(category) or CategoryRecord(category)
+        return self._records.get(category) or CategoryRecord(category)
 
-    def _set_record(self, lesson: CategoryRecord) -> None:
-        if lesson == self._lessons.get(lesson.category):
+    def _set_record(self, record: CategoryRecord) -> None:
+        if record == self._records.get(record.category):
             return
-        self._lessons.pop(lesson.category, None)
-        self._lessons[lesson.category] = lesson  # the last updated record is last
-        self._unsaved.add(lesson.category)
-        self._refit(lesson.category)
+        self._records.pop(record.category, None)
+        self._records[record.category] = record  # the last updated record is last
+        self._unsaved.add(record.category)
+        self._refit(record.category)
 
     def _read(self, category: str) -> None:
         if category in self._unread:
@@ -96,12 +96,12 @@ class LearnedCurves:
 
     def _refit(self, category: str) -> None:
         """Fit a category again if there is enough new data."""
-        lesson = self._lessons[category]
-        if not lesson.paces:
+        record = self._records[category]
+        if not record.paces:
             return
         steps, sizes, _ = self._fits.get(category, (0.0, 0, None))
-        if len(lesson.paces) <= sizes and lesson.steps < _NEWS * steps:
+        if len(record.paces) <= sizes and record.steps < _NEWS * steps:
             return
-        fit = fit_curve(lesson)
-        self._fits[category] = (lesson.steps, len(lesson.paces), fit)
+        fit = fit_curve(record)
+        self._fits[category] = (record.steps, len(record.paces), fit)
         self._rows[category] = self.table.row(fit)

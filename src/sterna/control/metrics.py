@@ -17,11 +17,11 @@ _STATES = ("waiting", "running", "stopping", "completed", "failed", "deleting")
 _ACTIVE = frozenset({"waiting", "running", "stopping"})
 _NODE_COLUMNS = {
     "cpus": "CPU cores of a node.",
-    "cpus_free": "CPU cores that nobody holds.",
+    "cpus_free": "Free CPU cores.",
     "devices": "Devices of a node.",
-    "devices_free": "Devices that nobody holds.",
+    "devices_free": "Free devices.",
     "memory_bytes": "Memory of a node.",
-    "memory_free_bytes": "Memory that nobody holds.",
+    "memory_free_bytes": "Free memory.",
 }
 
 

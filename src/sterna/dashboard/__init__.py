@@ -1,4 +1,7 @@
-"""The page at `/`: one file of HTML, style and script, which works without a network and asks only this cluster."""
+"""The page at `/`: one file of HTML, style and script, which works without a network and asks only this cluster.
+
+The routes that serve it and its data are in `sterna.api`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission: nobody is offered more than the cluster could ever hold, so a job that fits nowhere blocks nobody."""
+"""Admission: each job is capped at what the empty cluster can hold, so that a job that fits nowhere blocks no other."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from sterna.model.snapshot import Snapshot
 
 
 def max_workers_by_shape(snapshot: Snapshot) -> Ints:
-    """How many workers of each shape the empty cluster holds."""
+    """Largest number of workers of each shape that the empty cluster holds."""
     return np.array(snapshot.nodes.most_workers(snapshot.shapes), dtype=np.int64)
 
 
 def admit(snapshot: Snapshot) -> Snapshot:
-    """The same instant, with every maximum held to what the cluster can hold; below its minimum a job does not run."""
+    """Cap each job's maximum at what the cluster can hold; a job capped below its minimum does not run."""
     if snapshot.fits_max_size:
         return snapshot
     jobs = snapshot.jobs
-    held = np.maximum(max_workers_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)
-    if bool((jobs.maximum <= held).all()):
+    caps = np.maximum(max_workers_by_shape(snapshot)[jobs.shape] + _workers_on_closed_nodes(snapshot), jobs.workers)
+    if bool((jobs.maximum <= caps).all()):
         return snapshot
-    return replace(snapshot, jobs=jobs.with_max_workers(held))
+    return replace(snapshot, jobs=jobs.with_max_workers(caps))
 
 
-def _on_closed_nodes(snapshot: Snapshot) -> Ints:
-    """Workers that sit where nobody new may come: they do not take from what the open nodes hold."""
+def _workers_on_closed_nodes(snapshot: Snapshot) -> Ints:
+    """Each job's workers on nodes that accept no new workers; they use no capacity of the open nodes."""
     count = np.zeros(len(snapshot.jobs), dtype=np.int64)
     is_open = snapshot.nodes.is_open
     if not is_open.all():

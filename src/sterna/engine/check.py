@@ -1,4 +1,4 @@
-"""The check: invariants of every plan, whichever rule made it. A violation is a `Bug` of Sterna, never of the user."""
+"""Invariants of every plan, checked before it is applied. A violation is a `Bug` of Sterna, not a user error."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
 
 
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
-    """Apply the plan to a copy of the free capacity: first everything that is released, then everything that is
-    taken. A node that other pods over-committed may stay so, but not get worse."""
+    """Apply the plan to a copy of the free capacity: all releases first, then all allocations. A node that other pods
+    over-committed may stay so, but must not get worse."""
     nodes, shapes, codes = snapshot.nodes, snapshot.shapes.rows, snapshot.jobs.shape
     if not _are_on_nodes(actions, len(nodes)):
         _check_count(actions, snapshot)
@@ -57,7 +57,7 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     room = FreeCapacity(nodes)
     for action in actions:
         if action.before.workers:
-            room.give(shapes[codes[action.row]], action.before)
+            room.release(shapes[codes[action.row]], action.before)
     for action in actions:
         if action.after.workers:
             shape = shapes[codes[action.row]]
@@ -101,7 +101,7 @@ def _check_gang(action: Action, shape: Shape, snapshot: Snapshot) -> None:
 
 
 def _check_node_access(actions: Sequence[Action], snapshot: Snapshot) -> None:
-    """Nobody comes to a node that does not take it; who is there already may stay."""
+    """Raise `Bug` if a worker would be added to a node that does not accept it; workers already there may stay."""
     codes = snapshot.jobs.shape
     accepting = [snapshot.nodes.accepting(shape) for shape in snapshot.shapes.rows]
     for action in actions:

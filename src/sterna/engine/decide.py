@@ -35,11 +35,11 @@ class Rules:
     migration: Migration | None = None
     """None: running jobs are not moved."""
     cpu_share: CpuShare | None = None
-    """None: all jobs on a shared node have an equal share."""
+    """None: all jobs on a shared node have an equal CPU share."""
     reservation: Reservation | None = None
     """None: no capacity is reserved for serving pods."""
     by_type: Mapping[str, Rules] = field(default_factory=dict, hash=False)
-    """Rules of GPU types that have their own; all other jobs are under the ones above."""
+    """Rules by GPU type; the rules above apply to all other types."""
 
     def under(self, policy: Policy) -> Rules:
         """Return these rules with another policy, for every GPU type."""
@@ -96,7 +96,7 @@ def _target_and_place(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Targe
 
 
 def _stabilise(snapshot: Snapshot, actions: list[Action], until: float, rules: Rules) -> DraftPlan:
-    """Return a plan that does not change any more when the rules are asked again about its outcome."""
+    """Return a plan whose projected outcome the rules leave unchanged."""
     if not actions:
         return actions, until
     plan = actions
@@ -116,16 +116,16 @@ def _stabilise(snapshot: Snapshot, actions: list[Action], until: float, rules: R
 
 
 def _most_utilised(snapshot: Snapshot, cycle: list[DraftPlan]) -> DraftPlan:
-    """Return the plan of a cycle under which most units are in use, the first of equals.
+    """Return the plan of a cycle that uses most units, the first one on a tie.
 
     Every plan of the cycle leads to this choice again, so jobs do not start and stop in turn.
     """
     need = snapshot.need
 
-    def used_units(draft: DraftPlan) -> int:
+    def unit_change(draft: DraftPlan) -> int:
         return sum(need.item(action.row) * (action.after.size - action.before.size) for action in draft[0])
 
-    return max(cycle, key=used_units)
+    return max(cycle, key=unit_change)
 
 
 def _evict_for_serving(snapshot: Snapshot, reserved: Reserved) -> Decision:

@@ -1,9 +1,9 @@
-"""How the policy and the placement come to terms when not everything that was counted can be placed.
+"""Negotiation between policy and placement over a target that cannot be placed completely.
 
-The policy counts devices; CPUs, memory, labels and the sizes of nodes may say no. Then those that come last in the
-policy's own order go without, never an earlier one for a later one: the first that does not fit beside all before it is
-held, with those behind it that need as much, and the policy is asked again. In the end those are let go who were held
-on the way but for whom there is room.
+The policy counts devices only; CPUs, memory, labels and node sizes can still rule a worker out. Jobs are then capped
+from the end of the policy's own order, so that no job is passed by a later one: the first job that does not fit beside
+all jobs before it is capped, together with the jobs behind it that need at least as much, and the policy is called
+again. At the end, caps of jobs that do have room are relaxed.
 """
 
 from __future__ import annotations
@@ -19,45 +19,50 @@ from sterna.errors import Bug
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 
-_TRIES = 8
-"""So many jobs that were held in vain are asked for one by one."""
+_MAX_SINGLE_RELAXATIONS = 8
+"""Upper bound on jobs whose caps are relaxed one at a time."""
 
-Offer = tuple[Snapshot, Target, Placed]
-"""What the policy was offered, what it wants of that, and what the placement can do."""
+Proposal = tuple[Snapshot, Target, Placed]
+"""The snapshot that the policy was given, its target, and the placement of that target."""
 
 
-def negotiate_placement(offered: Snapshot, wish: Target, placed: Placed, policy: Policy, placement: Placement) -> Offer:
-    """Ask again until everything that is wished for can be placed."""
+def negotiate_placement(
+    offered: Snapshot, target: Target, placed: Placed, policy: Policy, placement: Placement
+) -> Proposal:
+    """Cap jobs and call the policy again until its whole target can be placed."""
     first = offered
-    while placed.misfits:  # each turn lowers somebody's maximum, so there is an end
-        held = _held(offered, wish, _last_in_turn(offered, wish, placed.misfits, placement))
-        if bool((held.jobs.maximum == offered.jobs.maximum).all()):  # it asks for more than it is offered
+    while placed.misfits:  # each iteration lowers the maximum of at least one job, so the loop terminates
+        capped = _cap_misfits(offered, target, _misfits_in_order(offered, target, placed.misfits, placement))
+        if bool((capped.jobs.maximum == offered.jobs.maximum).all()):  # the policy exceeds the maxima it was given
             raise Bug("the policy and the placement do not come to terms")
-        offered, wish = held, policy(held)
-        placed = placement(offered, wish.workers)
-    if wish.is_strict:  # whoever is held waits for one before it
-        return offered, wish, placed
-    return _eased(first, (offered, wish, placed), policy, placement)
+        offered, target = capped, policy(capped)
+        placed = placement(offered, target.workers)
+    if target.is_strict:  # a capped job waits for a job before it
+        return offered, target, placed
+    return _relax_caps(first, (offered, target, placed), policy, placement)
 
 
-def _last_in_turn(offered: Snapshot, wish: Target, misfits: list[Misfit], placement: Placement) -> list[Misfit]:
-    """These misfits, unless somebody who starts would pass one of them: then the first that does not fit beside all
-    before it, and who cannot start either because of that."""
+def _misfits_in_order(offered: Snapshot, target: Target, misfits: list[Misfit], placement: Placement) -> list[Misfit]:
+    """Return the misfits to cap: `misfits`, unless a job that starts would pass one of them.
+
+    In that case return the first job that does not fit beside all jobs before it, and the jobs behind it that must not
+    or cannot start without it.
+    """
     jobs = offered.jobs
-    starts = (jobs.workers == 0) & (wish.workers > 0)
+    starts = (jobs.workers == 0) & (target.workers > 0)
     left_out = [misfit.row for misfit in misfits if not misfit.fitted and starts[misfit.row]]
     if not left_out:
         return misfits
-    order = priority_order(offered) if wish.order is None else wish.order()
+    order = priority_order(offered) if target.order is None else target.order()
     queue = order[starts[order]]
-    passed = int(np.isin(queue, left_out).argmax())
-    if len(left_out) == len(queue) - passed and not wish.is_strict:
+    first_misfit = int(np.isin(queue, left_out).argmax())
+    if len(left_out) == len(queue) - first_misfit and not target.is_strict:
         return misfits
-    count = _fitting(offered, wish, queue, placement)
+    count = _count_fitting(offered, target, queue, placement)
     if count == len(queue):
         return misfits
     row, behind = queue[count], queue[count + 1 :]
-    if wish.is_strict:
+    if target.is_strict:
         waiting = order[jobs.workers[order] == 0]
         behind = waiting[int((waiting == row).argmax()) + 1 :]
     else:
@@ -65,49 +70,49 @@ def _last_in_turn(offered: Snapshot, wish: Target, misfits: list[Misfit], placem
     return [Misfit(each, 0) for each in (int(row), *behind.tolist())]
 
 
-def _fitting(offered: Snapshot, wish: Target, queue: Ints, placement: Placement) -> int:
-    """How many of those that start, from the first on, can be placed together, each at its minimum."""
+def _count_fitting(offered: Snapshot, target: Target, queue: Ints, placement: Placement) -> int:
+    """Length of the longest prefix of `queue` whose jobs can be placed together, each at its minimum."""
     jobs = offered.jobs
-    nobody = np.minimum(wish.workers, jobs.workers)
+    without_starts = np.minimum(target.workers, jobs.workers)
     fit, too_many = 0, len(queue) + 1
     while too_many - fit > 1:
         count = (fit + too_many) // 2
-        target = nobody.copy()
-        target[queue[:count]] = jobs.minimum[queue[:count]]
-        if placement(offered, target).misfits:
+        workers = without_starts.copy()
+        workers[queue[:count]] = jobs.minimum[queue[:count]]
+        if placement(offered, workers).misfits:
             too_many = count
         else:
             fit = count
     return fit
 
 
-def _eased(first: Snapshot, answer: Offer, policy: Policy, placement: Placement) -> Offer:
-    """Let those go who are held though there is room for them once the plan is carried out: all at once, or else the
-    first few of them one by one, as far as everything can still be placed."""
-    offered, wish, placed = answer
-    room = _room_after(first, placed)
-    least = np.where(wish.workers > 0, 1, first.jobs.minimum)
-    held = ((offered.jobs.maximum < first.jobs.maximum) & (room >= least)).nonzero()[0]
-    for rows in (held, *held[:_TRIES, None]) if len(held) else ():
+def _relax_caps(first: Snapshot, proposal: Proposal, policy: Policy, placement: Placement) -> Proposal:
+    """Raise the caps of jobs that have room once the plan is applied: all of them at once, or else the first
+    `_MAX_SINGLE_RELAXATIONS` one at a time, as long as the whole target can still be placed."""
+    offered, target, placed = proposal
+    slots = _slots_after(first, placed)
+    least = np.where(target.workers > 0, 1, first.jobs.minimum)
+    capped = ((offered.jobs.maximum < first.jobs.maximum) & (slots >= least)).nonzero()[0]
+    for rows in (capped, *capped[:_MAX_SINGLE_RELAXATIONS, None]) if len(capped) else ():
         most = offered.jobs.maximum.copy()
-        most[rows] = np.minimum(first.jobs.maximum, wish.workers + room)[rows]
-        eased = replace(first, jobs=first.jobs.with_max_workers(most))
-        wish_then = policy(eased)
-        placed_then = placement(eased, wish_then.workers)
-        if not placed_then.misfits:
-            offered, wish, placed = eased, wish_then, placed_then
-            if len(rows) == len(held):
+        most[rows] = np.minimum(first.jobs.maximum, target.workers + slots)[rows]
+        relaxed = replace(first, jobs=first.jobs.with_max_workers(most))
+        relaxed_target = policy(relaxed)
+        relaxed_placed = placement(relaxed, relaxed_target.workers)
+        if not relaxed_placed.misfits:
+            offered, target, placed = relaxed, relaxed_target, relaxed_placed
+            if len(rows) == len(capped):
                 break
-    return offered, wish, placed
+    return offered, target, placed
 
 
-def _room_after(first: Snapshot, placed: Placed) -> Ints:
-    """For how many more workers of each job there is room once this is carried out."""
+def _slots_after(first: Snapshot, placed: Placed) -> Ints:
+    """Number of further workers of each job that the nodes hold once the plan is applied."""
     room = FreeCapacity(first.nodes)
     codes, shapes = first.jobs.shape, first.shapes
     for action in placed.actions:
         if action.before.workers:
-            room.give(shapes[codes.item(action.row)], action.before)
+            room.release(shapes[codes.item(action.row)], action.before)
     for action in placed.actions:
         if action.after.workers:
             room.occupy(shapes[codes.item(action.row)], action.after)
@@ -115,26 +120,26 @@ def _room_after(first: Snapshot, placed: Placed) -> Ints:
     return slots
 
 
-def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
-    """The same instant, with the shapes that did not fit held to what did.
+def _cap_misfits(offered: Snapshot, target: Target, misfits: list[Misfit]) -> Snapshot:
+    """Return the snapshot with the maxima of the misfits' shapes lowered to what fitted.
 
-    Where somebody could not grow, nobody that is to run may have more than it was to get: else what the one shape could
-    not use goes to another, which takes room from the first again, one worker a turn.
+    If a job could not grow, no job of the target may exceed its target either: the policy would otherwise hand the
+    unused devices to another shape, which takes capacity from the first one again, one worker per iteration.
     """
     jobs = offered.jobs
     shape, minimum, workers = jobs.shape, jobs.minimum, jobs.workers
-    most, fitted = jobs.maximum.copy(), wish.workers.copy()
+    most, fitted = jobs.maximum.copy(), target.workers.copy()
     for misfit in misfits:
         fitted[misfit.row] = misfit.fitted
         most[misfit.row] = min(most[misfit.row], max(misfit.fitted, workers[misfit.row]))
     for code in {shape.item(misfit.row) for misfit in misfits}:
         mine = [misfit for misfit in misfits if shape.item(misfit.row) == code]
-        if any(misfit.fitted for misfit in mine):  # not one more worker of this shape has room
-            alike = shape == code
-            most[alike] = np.minimum(most, np.maximum(fitted, workers))[alike]
-        else:  # the room is less than so many at once; who needs fewer may still fit
+        if any(misfit.fitted for misfit in mine):  # no node has room for another worker of this shape
+            same_shape = shape == code
+            most[same_shape] = np.minimum(most, np.maximum(fitted, workers))[same_shape]
+        else:  # `least` workers do not fit at once; a job with a smaller minimum may still fit
             least = min(minimum.item(misfit.row) for misfit in mine)
             most[(shape == code) & (fitted + workers == 0) & (minimum >= least)] = 0
     if any(misfit.fitted for misfit in misfits):
-        most = np.where(wish.workers > 0, np.minimum(most, np.maximum(fitted, workers)), most)
+        most = np.where(target.workers > 0, np.minimum(most, np.maximum(fitted, workers)), most)
     return replace(offered, jobs=jobs.with_max_workers(most))

@@ -1,8 +1,8 @@
-"""The price of a move or an eviction, one for everybody, and the memory that keeps jobs from changing places for ever.
+"""The price of a move or an eviction, shared by all rules, and the move history that prevents oscillation.
 
-Cost and gain are both in device-seconds, so that they can be compared: what is thrown away and waited for, times the
-devices that stand still, against the seconds that all jobs together end sooner. Where jobs hold no devices a worker
-counts as one. Nothing is forbidden here because it is dear to one job; that is what the guard of a share is for.
+Cost and gain are both in device-seconds: lost work plus restart time, times the idle devices, against the time that all
+jobs together save. A worker without devices counts as one device. A move that is expensive for one job is not ruled out
+here; the guard of a CPU share rule limits the loss of a single job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def cost(snapshot: Snapshot, row: int) -> float:
 
 
 def devices(snapshot: Snapshot, row: int) -> float:
-    """Devices that a job holds; workers, where they need none."""
+    """Number of devices that a job holds, or its number of workers if they need none."""
     workers = snapshot.jobs.workers.item(row)
     if snapshot.nodes.unit is not ResourceKind.DEVICES:
         return float(workers)
@@ -29,14 +29,17 @@ def devices(snapshot: Snapshot, row: int) -> float:
 
 
 def pays(gain: float, price: float, margin: float = 1.0) -> bool:
-    """Whether the gain exceeds the price `margin` times over; a gain of nothing never does."""
+    """True if the gain exceeds `margin` times the price; a gain of zero or less never pays."""
     return gain > max(margin * price, 0.0)
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What is remembered of moves: who may be moved, and where to. Until something changes (a job arrives, ends, or
-    grows otherwise) nobody goes back to where it made room for another, nor follows the one that it displaced."""
+class MoveHistory:
+    """Past moves of the jobs in a snapshot, used to reject moves that undo an earlier one.
+
+    Until the next change (a job arrives, ends, or changes its growth category) a job neither returns to the node that
+    it left for another job nor follows a job that it displaced.
+    """
 
     snapshot: Snapshot
 
@@ -46,17 +49,17 @@ class Memory:
 
     @cached_attribute
     def changed(self) -> float:
-        """When something last changed."""
+        """Time of the last change, in seconds."""
         since = self.snapshot.last_event
         return max(since, float(self.snapshot.jobs.growth_since.max(initial=since)))
 
     def undoes(self, row: int, node: int) -> bool:
-        """Whether moving this job there takes back what was decided on the very same grounds."""
+        """True if moving the job to `node` would revert a move that was decided since the last change."""
         jobs = self.snapshot.jobs
         if jobs.moved_from.item(row) == node and jobs.moved_at.item(row) >= self.changed:
             return True
         for victim in (jobs.evictor == jobs.key.item(row)).nonzero()[0].tolist():
-            sits_there = any(seat == node for seat, _ in self.snapshot.assignment_of(victim).workers)
-            if sits_there and jobs.moved_at.item(victim) >= self.changed:
+            is_there = any(other == node for other, _ in self.snapshot.assignment_of(victim).workers)
+            if is_there and jobs.moved_at.item(victim) >= self.changed:
                 return True
         return False

@@ -1,8 +1,8 @@
-"""The instant as it will be: a snapshot with a plan laid over it, and the rules that are asked about that.
+"""Projection of a plan: the snapshot with the plan applied, and the rules that decide on that.
 
-Moves and shares are decided on what the policy and the placement will have done (DRAGON-94), so that one round says all
-there is to say. A job that is already changed by the plan is not moved in the same round; a share may ride on any
-action. Nothing is priced here: that is for the rules (`engine/price.py`).
+Migrations and CPU shares are decided on the outcome of policy and placement, so that one round yields the complete
+plan. A job that the plan already changes is not moved in the same round; a CPU share can be attached to any action.
+Rules price their moves themselves (`engine/price.py`).
 """
 
 from __future__ import annotations
@@ -20,49 +20,51 @@ from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 
-_SAME = 1e-6
-"""Relative difference of two weights that is no change."""
+_WEIGHT_TOLERANCE = 1e-6
+"""Largest relative difference of two weights that counts as equal."""
 
 DraftPlan = tuple[list[Action], float]
-"""Actions, and the time until which they stand."""
+"""Actions, and the time at which to decide again without an event."""
 
 
 def add_moves(
     snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, divides: bool = False
 ) -> DraftPlan:
-    """The plan and what the migration adds to it: only jobs that the plan leaves alone, only where there is room.
+    """Add the migration's moves of jobs that the plan does not change, to nodes that have room.
 
-    Whether a rule `divides` the CPUs of shared nodes counts, not whether shares happen to be equal right now.
+    `divides` is true if a rule divides the CPUs of shared nodes, even if all shares are equal at the moment.
     """
     then = project_plan(snapshot, actions)
     if then.has_cpu_shares != divides:
         then = replace(then, has_cpu_shares=divides)
-    wish = migration(then)
-    until = min(until, wish.until)
-    if not wish.moves:
+    wanted = migration(then)
+    until = min(until, wanted.until)
+    if not wanted.moves:
         return actions, until
     room, shapes, codes = FreeCapacity(then.nodes), snapshot.shapes, snapshot.jobs.shape
     changed = {action.row for action in actions}
     moved: list[Action] = []
-    for move in wish.moves:
+    for move in wanted.moves:
         before = then.assignment_of(move.row)
         shape = shapes[codes.item(move.row)]
         if move.row in changed or before.size != move.after.size or before == move.after:
             continue
-        room.give(shape, before)
+        room.release(shape, before)
         room.occupy(shape, move.after)
-        if not _holds(room, then, move.after, before):
-            room.give(shape, move.after)
+        if not _fits(room, then, move.after, before):
+            room.release(shape, move.after)
             room.occupy(shape, before)
             continue
         key = JobKey(snapshot.jobs.key.item(move.row))
         moved.append(Action(ActionKind.MIGRATE, key, move.row, before, move.after, evictor=move.evictor))
-    return _in_order([*actions, *moved]), until
+    return _sort_by_kind([*actions, *moved]), until
 
 
-def _holds(room: FreeCapacity, snapshot: Snapshot, after: Assignment, before: Assignment) -> bool:
-    """Whether no node it comes to is closed or over-committed. Whoever moves among full nodes waits its turn: room that
-    another move frees in the same round counts only if that move came first."""
+def _fits(room: FreeCapacity, snapshot: Snapshot, after: Assignment, before: Assignment) -> bool:
+    """True if no node of `after` is newly entered while closed, or over-committed.
+
+    Capacity that another move of the same round frees counts only if that move came first.
+    """
     old = {node for node, _ in (*before.workers, *before.ps)}
     for node, _ in (*after.workers, *after.ps):
         if node == ANYWHERE or (node not in old and not snapshot.nodes.is_open[node]):
@@ -73,7 +75,7 @@ def _holds(room: FreeCapacity, snapshot: Snapshot, after: Assignment, before: As
 
 
 def add_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_share: CpuShare | None) -> DraftPlan:
-    """The plan and the shares that change; without a rule everybody's is equal again."""
+    """Add the CPU shares that change; without a rule, reset all of them to 1."""
     then = project_plan(snapshot, actions)
     jobs = then.jobs
     if cpu_share is None:
@@ -82,14 +84,14 @@ def add_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_
         weight, span = cpu_share(then)
         until = min(until, span)
     present = jobs.cpu_share
-    rows = ((jobs.workers > 0) & (np.abs(weight - present) > _SAME * present)).nonzero()[0]
+    rows = ((jobs.workers > 0) & (np.abs(weight - present) > _WEIGHT_TOLERANCE * present)).nonzero()[0]
     if not len(rows):
         return actions, until
-    place_of = {action.row: place for place, action in enumerate(actions)}
+    index_of = {action.row: index for index, action in enumerate(actions)}
     plan = actions.copy()
     for row in rows.tolist():
-        place, value = place_of.get(row), weight.item(row)
-        if place is None:
+        index, value = index_of.get(row), weight.item(row)
+        if index is None:
             assignment = then.assignment_of(row)
             plan.append(
                 Action(
@@ -97,17 +99,17 @@ def add_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_
                 )
             )
         else:
-            plan[place] = plan[place]._replace(cpu_share=value)
-    return _in_order(plan), until
+            plan[index] = plan[index]._replace(cpu_share=value)
+    return _sort_by_kind(plan), until
 
 
-def _in_order(actions: list[Action]) -> list[Action]:
-    """In the order of carrying out; the order within a kind stays."""
+def _sort_by_kind(actions: list[Action]) -> list[Action]:
+    """Sort actions into the order in which backends apply them; the order within a kind stays."""
     return sorted(actions, key=lambda action: action.kind)
 
 
 def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
-    """The same instant with these actions carried out: who has how many workers, where, and what is free then."""
+    """Return the snapshot with these actions applied: workers, assignments and free capacity."""
     if not actions:
         return snapshot
     shapes, codes = snapshot.shapes, snapshot.jobs.shape
@@ -115,7 +117,7 @@ def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     workers, assignments = snapshot.jobs.workers.copy(), dict(snapshot.assignments)
     for action in actions:
         if action.before.workers and action.before.workers[0][0] != ANYWHERE:
-            room.give(shapes[codes.item(action.row)], action.before)
+            room.release(shapes[codes.item(action.row)], action.before)
     for action in actions:
         workers[action.row] = action.after.size
         if not action.after.workers:
@@ -124,14 +126,17 @@ def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
         assignments[action.key] = action.after
         if action.after.workers[0][0] != ANYWHERE:
             room.occupy(shapes[codes.item(action.row)], action.after)
-    jobs = Jobs(_Planned(snapshot.jobs, {"workers": workers, **_remembered(snapshot, actions)}), snapshot.jobs.barred)
+    jobs = Jobs(
+        _ProjectedJobs(snapshot.jobs, {"workers": workers, **_bookkeeping_columns(snapshot, actions)}),
+        snapshot.jobs.barred,
+    )
     nodes = replace(snapshot.nodes, free=room.free, shared=room.shared)
     taken = int(snapshot.cost(workers).sum() - snapshot.cost(snapshot.jobs.workers).sum())
     free = snapshot.free_units - taken
     if not nodes.is_open_to_all and not any(
         run[0] == ANYWHERE for assignment in assignments.values() for run in assignment.workers
     ):
-        free = compute_totals(jobs, nodes, shapes).free_units  # what leaves a closed node is free to nobody
+        free = compute_totals(jobs, nodes, shapes).free_units  # capacity freed on a closed node is not available
     return replace(
         snapshot,
         jobs=jobs,
@@ -143,8 +148,8 @@ def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     )
 
 
-def _remembered(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.NDArray[Any]]:
-    """What a backend writes down about the jobs that it starts, stops or promotes."""
+def _bookkeeping_columns(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.NDArray[Any]]:
+    """Columns that a backend updates when it starts, stops or promotes jobs."""
     jobs = snapshot.jobs
     stopped = [action.row for action in actions if action.kind is ActionKind.STOP]
     started = [action.row for action in actions if action.kind is ActionKind.START]
@@ -166,7 +171,7 @@ def _remembered(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.
 
 
 def compose_plans(snapshot: Snapshot, first: Sequence[Action], then: Sequence[Action]) -> list[Action]:
-    """One plan that leads where these two lead one after the other."""
+    """Return one plan with the same outcome as `first` followed by `then`."""
     befores = {action.row: action.before for action in (*then, *first)}
     afters = {action.row: action.after for action in (*first, *then)}
     marks = {action.row: action.mark for action in (*then, *first)}
@@ -179,8 +184,8 @@ def compose_plans(snapshot: Snapshot, first: Sequence[Action], then: Sequence[Ac
     return sorted(plan, key=lambda action: (action.kind, action.row))
 
 
-class _Planned:
-    """Jobs with other values in some columns; every other column is shared with the table it came from."""
+class _ProjectedJobs:
+    """Job columns in which some are replaced; the others are shared with the original table."""
 
     def __init__(self, jobs: Jobs, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         self._jobs, self._columns = jobs, columns

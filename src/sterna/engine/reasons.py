@@ -1,7 +1,7 @@
-"""Why each job waits or changed, worked out after the fact and only when somebody asks.
+"""Reasons why each job waits or changed, derived from a finished plan when a caller asks for them.
 
-For a job that lost workers it says who got the room, for one that can never run what rules the nodes out. It decides
-nothing and guesses no motives: a policy is not asked why it counted as it did.
+The reason of a job that lost workers names the jobs that got its capacity; the reason of a job that can never run lists
+the obstacles on the nodes. Reasons are derived from snapshot and plan alone; the policy is not consulted.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ from sterna.model.snapshot import Snapshot
 def explain_actions(
     snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], reserving: Mapping[int, str] | None = None
 ) -> list[Reason]:
-    """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked about;
-    `claimants` are serving pods that rows give room to."""
+    """Return one reason for each job that changed or waits.
+
+    `offered` is the last snapshot that the policy was given; `reserving` maps each evicted row to the serving pod that
+    it makes room for.
+    """
     unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
     if reserving is None:
-        changed = _changes(snapshot, actions)
+        changed = _explain_changes(snapshot, actions)
     else:
         changed = [
-            _change(action, snapshot.jobs.name_of(action.row), (f"serving pod {reserving[action.row]}",))
+            _explain_change(action, snapshot.jobs.name_of(action.row), (f"serving pod {reserving[action.row]}",))
             for action in actions
         ]
-    return [reason._replace(unit=unit) for reason in changed] + _waits(snapshot, offered, actions, unit)
+    return [reason._replace(unit=unit) for reason in changed] + _explain_waits(snapshot, offered, actions, unit)
 
 
-def _changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
+def _explain_changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
     evictors = _Evictors(snapshot, actions)
-    return [_change(action, snapshot.jobs.name_of(action.row), evictors.of(action)) for action in actions]
+    return [_explain_change(action, snapshot.jobs.name_of(action.row), evictors.find(action)) for action in actions]
 
 
-def _change(action: Action, job: str, who: tuple[str, ...]) -> Reason:
+def _explain_change(action: Action, job: str, who: tuple[str, ...]) -> Reason:
     old, new = action.before.size, action.after.size
     if action.kind is ActionKind.STOP:
         return Reason(action.row, job, Code.STOPPED if who else Code.STOPPED_BY_RULE, old, who=who)
@@ -59,29 +62,29 @@ def _change(action: Action, job: str, who: tuple[str, ...]) -> Reason:
     return Reason(action.row, job, Code.STARTED, new)
 
 
-def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], unit: str) -> list[Reason]:
+def _explain_waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], unit: str) -> list[Reason]:
     jobs = snapshot.jobs
     waits = jobs.workers == 0
     waits[[action.row for action in actions]] = False
     rows = np.flatnonzero(waits).tolist()
     if not rows:
         return []
-    free = snapshot.free_units - _taken(snapshot, actions)
+    free = snapshot.free_units - _unit_change(snapshot, actions)
     least = np.maximum(jobs.minimum, 1)
     cost, asked = snapshot.cost(least), snapshot.cost(np.minimum(jobs.request, jobs.maximum))
     most = max_workers_by_shape(snapshot)[jobs.shape]
-    held = offered.jobs.barred if offered.jobs.barred is not None else np.zeros(len(jobs), dtype=np.bool_)
-    never, crowded = _Never(snapshot), _Crowded(snapshot, actions)
+    capped = offered.jobs.barred if offered.jobs.barred is not None else np.zeros(len(jobs), dtype=np.bool_)
+    feasibility, shortage = _Feasibility(snapshot), _Shortage(snapshot, actions)
     reasons = []
     for row in rows:
         job, need = jobs.name_of(row), int(cost[row])
-        verdict = never.reason(row, int(least[row]), int(most[row]))
+        verdict = feasibility.reason(row, int(least[row]), int(most[row]))
         if verdict is not None:
             reasons.append(verdict)
         elif need > free:
             reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (need - free) / MILLI, free / MILLI, unit=unit))
-        elif held[row]:
-            reasons.append(crowded.reason(row, int(least[row]), free)._replace(unit=unit))
+        elif capped[row]:
+            reasons.append(shortage.reason(row, int(least[row]), free)._replace(unit=unit))
         elif asked[row] > free:
             short = int(asked[row]) - free
             reasons.append(Reason(row, job, Code.NEEDS_DEVICES, short / MILLI, free / MILLI, unit=unit))
@@ -90,8 +93,8 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], uni
     return reasons
 
 
-def _taken(snapshot: Snapshot, actions: Sequence[Action]) -> int:
-    """Units that the plan takes from what is free."""
+def _unit_change(snapshot: Snapshot, actions: Sequence[Action]) -> int:
+    """Number of free units that the actions use, less those that they free."""
     rows = [action.row for action in actions]
     after = np.array([action.after.size for action in actions], dtype=np.int64)
     before = snapshot.jobs.workers[rows]
@@ -99,39 +102,41 @@ def _taken(snapshot: Snapshot, actions: Sequence[Action]) -> int:
     return int(((after - before) * snapshot.need[rows] + base * snapshot.base[rows]).sum())
 
 
-# Who got the room that others gave up.
+# Evictors of jobs that lost workers.
 
 
 class _Evictors:
-    """Follows room from those who gave it up to those who started or grew in it, node by node; who moved into it passes
-    on what it left behind."""
+    """Finds, node by node, the jobs that start or grow in capacity that other jobs free.
+
+    A job that moves into freed capacity passes on the capacity that it leaves.
+    """
 
     def __init__(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
         self._snapshot = snapshot
         self._takers_at: dict[int, list[_Taker]] = {}
         if any(action.kind in (ActionKind.STOP, ActionKind.SHRINK) for action in actions):
-            takers = [_taker(snapshot, action) for action in actions]
-            self._needed = _where_needed(snapshot, takers)
+            takers = [_make_taker(snapshot, action) for action in actions]
+            self._needed = _rows_short_of_capacity(snapshot, takers)
             for taker in takers:
                 for node in taker.taken:
                     self._takers_at.setdefault(node, []).append(taker)
 
-    def of(self, action: Action) -> tuple[str, ...]:
-        """The jobs that use what this one gives up, the largest user first; none where nobody needed it."""
+    def find(self, action: Action) -> tuple[str, ...]:
+        """Return the jobs that use the capacity this action frees, the largest first; empty if no job needed it."""
         if action.evictor != NO_JOB:
             rows = np.flatnonzero(self._snapshot.jobs.key == action.evictor).tolist()
             return tuple(self._snapshot.jobs.name_of(row) for row in rows)
         if action.kind not in (ActionKind.STOP, ActionKind.SHRINK):
             return ()
         used = Counter[int]()
-        nodes = _given(action)
+        nodes = _nodes_freed_by(action)
         seen = set(nodes)
         while nodes:
             passed_on: set[int] = set()
             for node in nodes:
                 for taker in self._takers_at.get(node, ()):
                     if taker.action.kind is ActionKind.MIGRATE:
-                        passed_on |= _given(taker.action)
+                        passed_on |= _nodes_freed_by(taker.action)
                     elif taker.action.row in self._needed:
                         used[taker.action.row] += int(taker.taken[node][self._snapshot.nodes.unit])
             nodes = passed_on - seen
@@ -142,23 +147,23 @@ class _Evictors:
 
 @dataclass(frozen=True)
 class _Taker:
-    """What one action takes, resource by node; nodes of which it takes nothing are absent."""
+    """An action and the resources that it takes on each node; nodes on which it takes nothing are absent."""
 
     action: Action
     shape: Shape
     taken: Mapping[int, Ints]
 
 
-def _taker(snapshot: Snapshot, action: Action) -> _Taker:
+def _make_taker(snapshot: Snapshot, action: Action) -> _Taker:
     shape = snapshot.shapes[snapshot.jobs.shape.item(action.row)]
-    before, after = _held_by(shape, action.before), _held_by(shape, action.after)
+    before, after = _usage_by_node(shape, action.before), _usage_by_node(shape, action.after)
     nothing = np.zeros(len(ResourceKind), dtype=np.int64)
     more = {node: np.maximum(held - before.get(node, nothing), 0) for node, held in after.items()}
     return _Taker(action, shape, {node: taken for node, taken in more.items() if taken.any()})
 
 
-def _held_by(shape: Shape, assignment: Assignment) -> dict[int, Ints]:
-    """What a job holds at a home, resource by node."""
+def _usage_by_node(shape: Shape, assignment: Assignment) -> dict[int, Ints]:
+    """Resources that an assignment uses on each node."""
     worker = np.array([shape.devices, shape.cpus, shape.memory_bytes], dtype=np.int64)
     server = np.array([0, shape.ps_cpus, shape.ps_memory_bytes], dtype=np.int64)
     held: dict[int, Ints] = {}
@@ -168,24 +173,24 @@ def _held_by(shape: Shape, assignment: Assignment) -> dict[int, Ints]:
     return held
 
 
-def _given(action: Action) -> set[int]:
-    """The nodes on which an action leaves room."""
+def _nodes_freed_by(action: Action) -> set[int]:
+    """Nodes on which an action frees capacity."""
     after = Counter[int]()
     for node, count in action.after.workers:
         after[node] += count
     before = Counter[int]()
     for node, count in action.before.workers:
         before[node] += count
-    left = {node for node in before if before[node] > after[node]}
-    return left if action.after.workers else left | {node for node, _ in action.before.ps}
+    nodes = {node for node in before if before[node] > after[node]}
+    return nodes if action.after.workers else nodes | {node for node, _ in action.before.ps}
 
 
-def _where_needed(snapshot: Snapshot, takers: Sequence[_Taker]) -> set[int]:
-    """The rows that start or grow and could not all have done so in what was free before, on nodes that they accept."""
+def _rows_short_of_capacity(snapshot: Snapshot, takers: Sequence[_Taker]) -> set[int]:
+    """Rows that start or grow and did not all fit in the capacity free before the plan, on nodes that accept them."""
     nodes = snapshot.nodes
     gainers = [taker for taker in takers if taker.action.kind in (ActionKind.START, ActionKind.GROW)]
     if any(ANYWHERE in taker.taken for taker in gainers):
-        is_short = _taken(snapshot, [taker.action for taker in gainers]) > snapshot.free_units
+        is_short = _unit_change(snapshot, [taker.action for taker in gainers]) > snapshot.free_units
         return {taker.action.row for taker in gainers} if is_short else set()
     taken = np.zeros_like(nodes.free)
     for taker in gainers:
@@ -194,15 +199,16 @@ def _where_needed(snapshot: Snapshot, takers: Sequence[_Taker]) -> set[int]:
     needed, short = set(), {}
     for taker in gainers:
         if taker.shape not in short:
-            short[taker.shape] = _shortage(nodes, taker.shape, taken)
+            short[taker.shape] = _capacity_shortage(nodes, taker.shape, taken)
         is_short, slots = short[taker.shape]
         if is_short or taker.action.after.size - taker.action.before.size > slots:
             needed.add(taker.action.row)
     return needed
 
 
-def _shortage(nodes: Nodes, shape: Shape, taken: Ints) -> tuple[bool, int]:
-    """Whether more is taken of the nodes that accept the shape than was free there, and how many of it had room."""
+def _capacity_shortage(nodes: Nodes, shape: Shape, taken: Ints) -> tuple[bool, int]:
+    """Return whether more is taken on the nodes that accept the shape than was free there, and how many of its workers
+    fitted before."""
     accepting: Bools = nodes.accepting(shape)
     room = FreeCapacity(nodes)
     free = room.free.copy()
@@ -212,11 +218,11 @@ def _shortage(nodes: Nodes, shape: Shape, taken: Ints) -> tuple[bool, int]:
     return is_short, int(room.slots(shape).sum())
 
 
-# Who can never run.
+# Jobs that can never run.
 
 
-class _Never:
-    """Judges jobs against the cluster as it would be without any of them."""
+class _Feasibility:
+    """Checks waiting jobs against the empty cluster."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -226,29 +232,32 @@ class _Never:
         self._obstacles: dict[Shape, tuple[Obstacle, ...]] = {}
 
     def reason(self, row: int, least: int, most: int) -> Reason | None:
-        """Why a job that needs `least` workers cannot run where `most` have room; None if it can."""
+        """Return why a job that needs `least` workers can never run; None if it can.
+
+        `most` is the number of its workers that the empty cluster holds.
+        """
         jobs, shape = self._snapshot.jobs, self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
         job = jobs.name_of(row)
         if not most:
             each, unit = (shape.devices, "device") if shape.devices else (shape.cpus, "CPU")
-            return Reason(row, job, Code.NO_NODE, each / MILLI, unit=unit, obstacles=self._against(shape))
+            return Reason(row, job, Code.NO_NODE, each / MILLI, unit=unit, obstacles=self._obstacles_for(shape))
         if most < least:
             return Reason(row, job, Code.TOO_LARGE, least, most)
         if not shape.ps:
             return None
         beside = self._workers_beside(shape, least)
         if beside is None:
-            return Reason(row, job, Code.NO_SERVERS, shape.ps, obstacles=self._against(_server(shape)))
+            return Reason(row, job, Code.NO_SERVERS, shape.ps, obstacles=self._obstacles_for(_server_shape(shape)))
         return Reason(row, job, Code.NOT_BESIDE_SERVERS, least, beside) if beside < least else None
 
-    def _against(self, shape: Shape) -> tuple[Obstacle, ...]:
-        """What rules nodes out for a shape, which is the same for all jobs that have it."""
+    def _obstacles_for(self, shape: Shape) -> tuple[Obstacle, ...]:
+        """Return the obstacles for a shape, cached because many jobs have the same shape."""
         if shape not in self._obstacles:
             self._obstacles[shape] = _obstacles(self._snapshot.nodes, self._snapshot.nodes.capacity, shape)
         return self._obstacles[shape]
 
     def _workers_beside(self, shape: Shape, least: int) -> int | None:
-        """Workers that have room once the parameter servers sit; None if not even those do."""
+        """Number of workers that fit once the parameter servers are placed; None if the servers do not fit."""
         key = shape, least
         if key not in self._beside:
             room = FreeCapacity(self._empty)
@@ -256,52 +265,52 @@ class _Never:
         return self._beside[key]
 
 
-def _server(shape: Shape) -> Shape:
-    """One parameter server, as something to be placed by itself."""
+def _server_shape(shape: Shape) -> Shape:
+    """Return the shape of a single parameter server."""
     return Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
 
 
-# Who has no room now.
+# Jobs that do not fit now.
 
 
-class _Crowded:
-    """Says what is used up on the nodes, once the plan is carried out, for jobs that the placement had to turn down."""
+class _Shortage:
+    """Finds the resources that a job lacks after the plan is applied, for jobs that the placement could not fit."""
 
     def __init__(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
         self._snapshot, self._actions = snapshot, actions
         self._known: dict[tuple[Shape, int], tuple[Code, int, tuple[Obstacle, ...]]] = {}
 
     @cached_property
-    def _then(self) -> Nodes:
+    def _nodes_after(self) -> Nodes:
         return project_plan(self._snapshot, self._actions).nodes
 
     def reason(self, row: int, least: int, free_units: int) -> Reason:
-        """Why a job that needs `least` workers does not start though so many units are free."""
+        """Return why a job that needs `least` workers does not start although `free_units` are free."""
         jobs, shape = self._snapshot.jobs, self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
         key = shape, least
         if key not in self._known:
-            self._known[key] = self._found(shape, least)
-        code, seated, obstacles = self._known[key]
+            self._known[key] = self._diagnose(shape, least)
+        code, fitting, obstacles = self._known[key]
         number = shape.ps if code is Code.SERVERS_NEED_ROOM else least
-        beside = seated if code is Code.ROOM_FOR_SOME else free_units / MILLI
+        beside = fitting if code is Code.ROOM_FOR_SOME else free_units / MILLI
         return Reason(row, jobs.name_of(row), code, number, beside, obstacles=obstacles)
 
-    def _found(self, shape: Shape, least: int) -> tuple[Code, int, tuple[Obstacle, ...]]:
-        """What has no room, how many workers have, and what keeps one more off every node."""
-        room = FreeCapacity(self._then)
+    def _diagnose(self, shape: Shape, least: int) -> tuple[Code, int, tuple[Obstacle, ...]]:
+        """Return the code of the shortage, the number of workers that fit, and the obstacles for one more."""
+        room = FreeCapacity(self._nodes_after)
         if shape.ps and not place_parameter_servers(room, shape, least):
-            one = _server(shape)
+            one = _server_shape(shape)
             _fill(room, one)
-            return Code.SERVERS_NEED_ROOM, 0, _obstacles(self._then, room.free, one)
-        if int(_slots(room, shape).sum()) >= least:  # it was turned down while others were asked about
+            return Code.SERVERS_NEED_ROOM, 0, _obstacles(self._nodes_after, room.free, one)
+        if int(_slots(room, shape).sum()) >= least:  # it was capped during negotiation although it fits in the end
             return Code.NEEDS_ROOM, 0, ()
-        seated = _fill(room, shape)
-        obstacles = _obstacles(self._then, _with_parts(room) if shape.is_fraction else room.free, shape)
-        return Code.ROOM_FOR_SOME if seated else Code.NEEDS_ROOM, seated, obstacles
+        fitting = _fill(room, shape)
+        obstacles = _obstacles(self._nodes_after, _free_with_fractions(room) if shape.is_fraction else room.free, shape)
+        return Code.ROOM_FOR_SOME if fitting else Code.NEEDS_ROOM, fitting, obstacles
 
 
 def _fill(room: FreeCapacity, shape: Shape) -> int:
-    """Take all the room that there is for this shape; how many that were."""
+    """Place as many workers of this shape as fit, and return their number."""
     slots = _slots(room, shape)
     for node in slots.nonzero()[0].tolist():
         room.take(shape, node, slots.item(node))
@@ -309,26 +318,29 @@ def _fill(room: FreeCapacity, shape: Shape) -> int:
 
 
 def _slots(room: FreeCapacity, shape: Shape) -> Ints:
-    # Nodes that shrank under their workers have less than nothing.
+    # Free capacity is negative on nodes whose capacity shrank below what their workers use.
     return np.maximum(room.slots(shape), 0)
 
 
-def _with_parts(room: FreeCapacity) -> Ints:
-    """What is free by node, where a part of a shared device counts if no whole one is free."""
+def _free_with_fractions(room: FreeCapacity) -> Ints:
+    """Free resources by node; without a free device, the largest free fraction of a shared device counts."""
     free = room.free.copy()
     for node, devices in room.shared.items():
         free[ResourceKind.DEVICES, node] = max([free.item(ResourceKind.DEVICES, node), *devices.values()])
     return free
 
 
-# What keeps a worker off the nodes.
+# Obstacles on nodes.
 
 
 def _obstacles(nodes: Nodes, have: Ints, shape: Shape) -> tuple[Obstacle, ...]:
-    """What rules nodes out for a worker of this shape, each node by the first thing that does; those that rule out
-    most first. `have` is what there is of each resource by node. Empty if some node could hold one."""
-    groups, left = _refusing(nodes, shape)
-    for bar, (resource, need) in _needs(shape).items():
+    """Return the obstacles that rule nodes out for a worker of this shape, the most frequent first.
+
+    Each node counts for its first obstacle only. `have` is the available amount of each resource by node. The result is
+    empty if at least one node can hold a worker.
+    """
+    groups, left = _label_and_taint_obstacles(nodes, shape)
+    for bar, (resource, need) in _needs_by_bar(shape).items():
         is_short = have[resource, left] < need
         if is_short.any():
             scale = 1 if bar is Bar.MEMORY else MILLI
@@ -343,8 +355,8 @@ def _obstacles(nodes: Nodes, have: Ints, shape: Shape) -> tuple[Obstacle, ...]:
     return tuple(sorted(groups, key=lambda each: (-each.nodes, list(Bar).index(each.bar), each.what)))
 
 
-def _refusing(nodes: Nodes, shape: Shape) -> tuple[list[Obstacle], Ints]:
-    """Nodes whose labels or taints rule a worker out, and those that are left."""
+def _label_and_taint_obstacles(nodes: Nodes, shape: Shape) -> tuple[list[Obstacle], Ints]:
+    """Return the label and taint obstacles for a worker, and the nodes that have none of them."""
     if not shape.selector and not any(nodes.taints):
         return [], np.arange(len(nodes))
     counts = Counter[tuple[Bar, str]]()
@@ -362,7 +374,7 @@ def _refusing(nodes: Nodes, shape: Shape) -> tuple[list[Obstacle], Ints]:
     return [Obstacle(bar, count, what) for (bar, what), count in counts.items()], np.array(left, dtype=np.int64)
 
 
-def _needs(shape: Shape) -> dict[Bar, tuple[ResourceKind, int]]:
+def _needs_by_bar(shape: Shape) -> dict[Bar, tuple[ResourceKind, int]]:
     return {
         Bar.DEVICES: (ResourceKind.DEVICES, shape.devices),
         Bar.CPUS: (ResourceKind.CPUS, shape.cpus),

@@ -1,8 +1,7 @@
-"""Rules by name, with parameters that describe themselves.
+"""Registry of rules by kind and name, and the protocols that rules implement.
 
-A rule is a frozen dataclass in a file of its own; its decorator enters it here when the file is imported, its fields
-become parameters of the command line, of the documentation and of error messages. Nothing else needs to know that it
-exists.
+A rule is a frozen dataclass in a file of its own. Its decorator registers it when the file is imported; its fields
+become the parameters in the command line, the documentation and error messages. No other module lists rules.
 """
 
 from __future__ import annotations
@@ -23,44 +22,49 @@ from sterna.parse_number import real, whole
 
 
 class Target(NamedTuple):
-    """What a policy wants: workers for each row, until when that stands, and whom it promoted."""
+    """A policy's result: the number of workers of each row.
+
+    `until` is the time at which to decide again without an event; `promoted` marks the rows that it promoted.
+    """
 
     workers: Ints
     until: float = NEVER
     promoted: Bools | None = None
     order: Callable[[], Ints] | None = None
-    """Makes the rows in the order in which the policy asked them, for when not everything that it counted can be
-    placed. None: by priority and submission."""
+    """Returns all rows in the policy's order; called only if not all workers can be placed. None: by priority and
+    submission."""
     is_strict: bool = False
-    """Nobody may pass one that does not fit."""
+    """If a job does not fit, no job behind it may start."""
 
 
 class Policy(Protocol):
-    """How many workers for each job. It counts devices and does not care where they are."""
+    """Sets the number of workers of each job. It counts devices and ignores nodes."""
 
     def __call__(self, snapshot: Snapshot, /) -> Target: ...
 
 
 class Misfit(NamedTuple):
-    """A job that could not be given all that the policy counted, and what it can have."""
+    """A job of which only `fitted` workers of its target can be placed."""
 
     row: int
     fitted: int
 
 
 class Placed(NamedTuple):
+    """A placement's result: the actions, and the jobs whose targets could not be placed completely."""
+
     actions: list[Action]
     misfits: list[Misfit]
 
 
 class Placement(Protocol):
-    """Which node for each worker; changes only."""
+    """Assigns a node to each worker of the target; returns changes only."""
 
     def __call__(self, snapshot: Snapshot, target: Ints, /) -> Placed: ...
 
 
 class Move(NamedTuple):
-    """A running job that is to sit elsewhere, with as many workers, and the job that gains most by it."""
+    """A new assignment of equal size for a running job; `evictor` is the job that gains most by it."""
 
     row: int
     after: Assignment
@@ -68,43 +72,44 @@ class Move(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a migration wants, and when it wants to be asked again though nothing happened."""
+    """A migration's result: moves, and the time at which to decide again without an event."""
 
     moves: Sequence[Move] = ()
     until: float = NEVER
 
 
 class Migration(Protocol):
-    """Which running workers move. It sees the instant as it will be once the plan is carried out."""
+    """Moves running jobs to other nodes. It is given the snapshot with the plan applied."""
 
     def __call__(self, snapshot: Snapshot, /) -> Moves: ...
 
 
 class CpuShares(NamedTuple):
-    """What a share rule wants: a weight for each row, 1 for an equal share, and until when that stands."""
+    """A CPU share rule's result: a weight for each row (1 is an equal share), and the time at which to decide again."""
 
     weight: Floats
     until: float = NEVER
 
 
 class CpuShare(Protocol):
-    """How the CPUs of a shared node are divided, in place. It sees the instant as it will be."""
+    """Divides the CPUs of shared nodes without moving jobs. It is given the snapshot with the plan applied."""
 
     def __call__(self, snapshot: Snapshot, /) -> CpuShares: ...
 
 
 class Reserved(NamedTuple):
-    """What a claim wants: room to be made at once, and for whom, by row; or else the instant without the room that is
-    kept free; and until when that stands."""
+    """A reservation's result: either evictions to apply at once, or a snapshot without the reserved capacity."""
 
     actions: list[Action]
     reserving: Mapping[int, str]
+    """The serving pod that each evicted row makes room for."""
     offered: Snapshot
+    """The snapshot that the policy is given; used if `actions` is empty."""
     until: float = NEVER
 
 
 class Reservation(Protocol):
-    """Who goes before all training."""
+    """Reserves capacity for serving pods before any training job is considered."""
 
     def __call__(self, snapshot: Snapshot, /) -> Reserved: ...
 
@@ -134,7 +139,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class RuleInfo:
-    """What is known of a rule without making one."""
+    """Description of a registered rule."""
 
     name: str
     aliases: tuple[str, ...]
@@ -150,38 +155,38 @@ Rule = TypeVar("Rule")
 
 
 def knob(default: Any, help: str, *, least: float = 0.0, choices: Sequence[str] = ()) -> Any:
-    """A field of a rule that users may set."""
+    """Declare a field of a rule as a parameter that users can set, with a minimum or a list of choices."""
     return dataclasses.field(default=default, metadata={"help": help, "least": least, "choices": tuple(choices)})
 
 
 def policy(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.POLICY, name, aliases)
+    return _register(RuleKind.POLICY, name, aliases)
 
 
 def placement(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.PLACEMENT, name, aliases)
+    return _register(RuleKind.PLACEMENT, name, aliases)
 
 
 def migration(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.MIGRATION, name, aliases)
+    return _register(RuleKind.MIGRATION, name, aliases)
 
 
 def cpu_share(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.CPU_SHARE, name, aliases)
+    return _register(RuleKind.CPU_SHARE, name, aliases)
 
 
 def reservation(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.RESERVATION, name, aliases)
+    return _register(RuleKind.RESERVATION, name, aliases)
 
 
-def _entering(kind: RuleKind, name: str, aliases: tuple[str, ...]) -> Callable[[type[Rule]], type[Rule]]:
-    def enter(made: type[Rule]) -> type[Rule]:
-        summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
-        parameters = tuple(_parameter(field) for field in dataclasses.fields(made) if field.metadata)  # type: ignore[arg-type]
-        _rules[kind][name] = RuleInfo(name, aliases, kind, summary, parameters, made)
-        return made
+def _register(kind: RuleKind, name: str, aliases: tuple[str, ...]) -> Callable[[type[Rule]], type[Rule]]:
+    def register(rule: type[Rule]) -> type[Rule]:
+        summary = " ".join((rule.__doc__ or "").partition("\n\n")[0].split())
+        parameters = tuple(_parameter(field) for field in dataclasses.fields(rule) if field.metadata)  # type: ignore[arg-type]
+        _rules[kind][name] = RuleInfo(name, aliases, kind, summary, parameters, rule)
+        return rule
 
-    return enter
+    return register
 
 
 def _parameter(field: dataclasses.Field[Any]) -> Parameter:
@@ -189,12 +194,12 @@ def _parameter(field: dataclasses.Field[Any]) -> Parameter:
     return Parameter(field.name, type(field.default), field.default, meta["help"], meta["least"], meta["choices"])
 
 
-def known(kind: RuleKind) -> list[RuleInfo]:
-    """Every rule of a kind, by name."""
+def list_rules(kind: RuleKind) -> list[RuleInfo]:
+    """Return every registered rule of a kind, sorted by name."""
     return [_rules[kind][name] for name in sorted(_rules[kind])]
 
 
-def find(kind: RuleKind, name: str) -> RuleInfo:
+def find_rule(kind: RuleKind, name: str) -> RuleInfo:
     for info in _rules[kind].values():
         if name == info.name or name in info.aliases:
             return info
@@ -202,9 +207,9 @@ def find(kind: RuleKind, name: str) -> RuleInfo:
 
 
 def make_rule(kind: RuleKind, spec: str) -> Any:
-    """The rule that `name` or `name:key=value:key=value` describes."""
+    """Make the rule that `name` or `name:key=value:key=value` describes."""
     name, *settings = spec.split(":")
-    info = find(kind, name.strip())
+    info = find_rule(kind, name.strip())
     values: dict[str, object] = {}
     for setting in settings:
         if not setting.strip():
@@ -215,18 +220,20 @@ def make_rule(kind: RuleKind, spec: str) -> Any:
             hint = did_you_mean(key.strip(), [p.name for p in info.parameters])
             raise UserError(f"The {kind.words} '{info.name}' has no parameter '{key.strip()}': {hint}")
         if not equals:
-            raise UserError(f"In '{spec}' the parameter '{key}' has no value: write {key}={_shown(parameter.default)}.")
+            raise UserError(
+                f"In '{spec}' the parameter '{key}' has no value: write {key}={_format_value(parameter.default)}."
+            )
         if parameter.name in values:
             raise UserError(f"In '{spec}' the parameter '{parameter.name}' is given twice: keep one of them.")
-        values[parameter.name] = _parsed(info, parameter, text.strip())
+        values[parameter.name] = _parse_value(info, parameter, text.strip())
     return info.make(**values)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parsed(info: RuleInfo, parameter: Parameter, text: str) -> object:
+def _parse_value(info: RuleInfo, parameter: Parameter, text: str) -> object:
     where = f"{info.name}:{parameter.name}={text}"
     if parameter.kind is bool:
         truth = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower())
@@ -238,11 +245,11 @@ def _parsed(info: RuleInfo, parameter: Parameter, text: str) -> object:
             raise UserError(f"In '{where}' the value is unknown: {did_you_mean(text, parameter.choices)}")
         return text
     if parameter.kind in (int, float):
-        return _number(where, parameter, text)
+        return _parse_number(where, parameter, text)
     return text
 
 
-def _number(where: str, parameter: Parameter, text: str) -> float:
+def _parse_number(where: str, parameter: Parameter, text: str) -> float:
     noun = "a whole number" if parameter.kind is int else "a number"
     try:
         value = whole(text) if parameter.kind is int else real(text)

@@ -186,7 +186,7 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
     for row in rows.tolist():
         assignment = snapshot.assignment_of(row)
         if assignment.workers and assignment.workers[0][0] != ANYWHERE:
-            room.give(snapshot.shapes[jobs.shape.item(row)], assignment)
+            room.release(snapshot.shapes[jobs.shape.item(row)], assignment)
     runs = jobs.workers > 0
     columns = {
         "remaining": np.where(

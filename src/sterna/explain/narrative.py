@@ -49,7 +49,7 @@ def explain(
 ) -> JsonObject:
     """Return the history of a job up to a time, a round or the end, and what would start it then if it waits."""
     if at_seconds is not None and number is not None:
-        raise UserError("--at and --round both choose where the story ends: give one of them.")
+        raise UserError("--at and --round both choose the last round to explain: give one of them.")
     if at_seconds is not None and not at_seconds >= 0:
         raise UserError(f"--at {at_seconds:g}: give seconds since the journal's start, a number of at least 0.")
     opening = read_opening(journal)
@@ -70,7 +70,7 @@ def explain(
         "round": last.number,
         "at_s": last.snapshot.now - narrative.start,
         "state": narrative.state,
-        "story": narrative.events,
+        "events": narrative.events,
         "changes": changes,
     } | ({"notices": notices} if notices else {})
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
 from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, build_shared_nodes
-from sterna.engine.price import Memory
+from sterna.engine.price import MoveHistory
 from sterna.model.growth import Strict
 from sterna.rules import Growth, GrowthRule, Moves, ResourceKind, Snapshot, knob, migration
 
@@ -45,20 +45,20 @@ class Balance:
         shared = build_shared_nodes(snapshot)
         if shared is None or not shared.remaining_work:
             return Moves()
-        memory = Memory(snapshot)
-        if snapshot.now - memory.last_move < self.interval:
-            return Moves((), memory.last_move + self.interval)
+        history = MoveHistory(snapshot)
+        if snapshot.now - history.last_move < self.interval:
+            return Moves((), history.last_move + self.interval)
         loads = _limits(snapshot, shared) if self.strict else [shared.load(node) for node in range(len(shared.rows_on))]
         options = self._options(snapshot, shared, loads)
         weighing = MoveEvaluator(
             snapshot,
             shared,
-            memory if self.sticky else None,
+            history if self.sticky else None,
             is_priced=self.priced and not self.strict,
             margin=self.margin if self.priced else 0.0,
         )
         if self.strict:
-            allowed = (o for o in options if not memory.undoes(o.row, o.target))
+            allowed = (o for o in options if not history.undoes(o.row, o.target))
             first = next(allowed, None)
             move = None if first is None else weighing.move(first)
         else:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from sterna.engine.price import Memory
+from sterna.engine.price import MoveHistory
 from sterna.rules import (
     ANYWHERE,
     MILLI,
@@ -47,10 +47,10 @@ class Consolidate:
         ranked = zip(rows[order].tolist(), jobs.key[rows[order]].tolist(), gains[order].tolist(), strict=True)
         spread = ((row, gain) for row, key, gain in ranked if _nodes(assignments[key]) > 1)
         likely = dict(islice(spread, _MAX_CANDIDATES))
-        memory, room = Memory(snapshot), FreeCapacity(snapshot.nodes)
+        history, room = MoveHistory(snapshot), FreeCapacity(snapshot.nodes)
         moves: list[Move] = []
         while likely:  # a move may free the room that another one needs
-            tries = (self._move(snapshot, memory, room, row, gain) for row, gain in likely.items())
+            tries = (self._move(snapshot, history, room, row, gain) for row, gain in likely.items())
             moved = next((move for move in tries if move is not None), None)
             if moved is None:
                 break
@@ -69,19 +69,19 @@ class Consolidate:
         devices = workers * np.where(need > 0, need, 1.0)
         return np.where((seconds > 0) & (seconds < NEVER), devices * seconds * self.penalty, 0.0)
 
-    def _move(self, snapshot: Snapshot, memory: Memory, room: FreeCapacity, row: int, gain: float) -> Move | None:
+    def _move(self, snapshot: Snapshot, history: MoveHistory, room: FreeCapacity, row: int, gain: float) -> Move | None:
         """Return a move to fewer nodes, and take its room; None if there is none or it does not pay."""
         assignment, shape = snapshot.assignment_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
         if assignment.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):
             return None
-        room.give(shape, assignment)
+        room.release(shape, assignment)
         workers_only = Assignment((), assignment.ps)
         room.occupy(shape, workers_only)
         runs = room.tightest(shape, assignment.size)
         fitted = sum(count for _, count in runs)
-        undoes = any(memory.undoes(row, node) for node, _ in runs)
+        undoes = any(history.undoes(row, node) for node, _ in runs)
         if fitted < assignment.size or len(runs) >= _nodes(assignment) or undoes:
-            room.give(shape, workers_only)
+            room.release(shape, workers_only)
             room.occupy(shape, assignment)
             return None
         return Move(row, Assignment(tuple(runs), assignment.ps, room.take_workers(shape, runs)))

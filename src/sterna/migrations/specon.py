@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
 from sterna.engine.cpu_sharing.shared_nodes import build_shared_nodes
-from sterna.engine.price import Memory
+from sterna.engine.price import MoveHistory
 from sterna.model.growth import Strict
 from sterna.rules import (
     ANYWHERE,
@@ -58,23 +58,23 @@ class SpeCon:
         jobs = snapshot.jobs
         if not jobs.workers.any():
             return Moves()
-        memory = Memory(snapshot)
-        soon = max(snapshot.now, memory.last_move) + self.period
-        if snapshot.now - memory.last_move < self.period:
-            return Moves((), memory.last_move + self.period)
+        history = MoveHistory(snapshot)
+        soon = max(snapshot.now, history.last_move) + self.period
+        if snapshot.now - history.last_move < self.period:
+            return Moves((), history.last_move + self.period)
         if not ((jobs.growth == Growth.CONVERGED) & (jobs.moves < self.most) & (jobs.workers > 0)).any():
             return Moves((), soon)
         options = list(self._options(snapshot))
         move = None
         if self.strict:
-            goes = (o for o in options if o.source != o.target and not memory.undoes(o.row, o.target))
+            goes = (o for o in options if o.source != o.target and not history.undoes(o.row, o.target))
             move = next((_strict_move(snapshot, option) for option in goes), None)
         else:
             shared = build_shared_nodes(snapshot)
             if shared is None:
                 return Moves()
             counts = None if self.objective == "finish" else jobs.growth != Growth.CONVERGED
-            weighing = MoveEvaluator(snapshot, shared, memory, margin=self.margin, counts=counts)
+            weighing = MoveEvaluator(snapshot, shared, history, margin=self.margin, counts=counts)
             move = weighing.best(o for o in options if o.source != o.target and o.row in shared.remaining_work)
         return Moves([move] if move else [], soon)
 

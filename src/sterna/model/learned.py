@@ -91,7 +91,7 @@ def _add_paces(paces: tuple[Pace, ...], more: Iterable[Pace]) -> tuple[Pace, ...
 class Learned:
     """Records of all categories, sorted by name: the content of a store."""
 
-    lessons: tuple[CategoryRecord, ...] = ()
+    records: tuple[CategoryRecord, ...] = ()
 
     def of(self, category: str) -> CategoryRecord:
         """Return the record of a category, empty if there is none."""
@@ -99,7 +99,7 @@ class Learned:
 
     @cached_attribute
     def _by_category(self) -> dict[str, CategoryRecord]:
-        return {lesson.category: lesson for lesson in self.lessons}
+        return {record.category: record for record in self.records}
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ class CurveRows:
         return row
 
 
-def fit_curve(lesson: CategoryRecord, prior: Prior | None = None) -> Fit:
+def fit_curve(record: CategoryRecord, prior: Prior | None = None) -> Fit:
     """Return the most probable curve of the family, given the measurements and the prior."""
     prior = prior or Prior()
     spreads = np.array([prior.step_spread, prior.loss_spread, prior.bend_spread])
     precision = np.diag(1.0 / spreads**2)
     pull = precision @ np.array([math.log(prior.step_seconds), 0.0, 0.0])
-    if lesson.paces:
-        workers, steps, seconds = np.array([(pace.workers, pace.steps, pace.seconds) for pace in lesson.paces]).T
+    if record.paces:
+        workers, steps, seconds = np.array([(pace.workers, pace.steps, pace.seconds) for pace in record.paces]).T
         logs = np.log(workers)
         design = np.stack([np.ones_like(logs), logs, logs * logs])
         weights = 1.0 / (_MISFIT**2 + _JITTER**2 / steps)
@@ -191,10 +191,10 @@ def _solve_non_negative(precision: Floats, pull: Floats) -> tuple[float, float, 
     return best
 
 
-def restart_seconds(lessons: Iterable[CategoryRecord], prior: Prior | None = None) -> float:
+def restart_seconds(records: Iterable[CategoryRecord], prior: Prior | None = None) -> float:
     """Return the mean duration of a restart, with the prior as one more measurement."""
     count, seconds = 1, (prior or Prior()).restart_seconds
-    for lesson in lessons:
-        count += lesson.restarts
-        seconds += lesson.restarting_seconds
+    for record in records:
+        count += record.restarts
+        seconds += record.restarting_seconds
     return seconds / count

@@ -43,7 +43,7 @@ class Pack:
         return fill_in_order(slots, count, [*own, *others])
 
     def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
-        return room.best_fit(shape, count, jobs)
+        return room.take_best_fit(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
         """Remove workers from nodes other than the main one first, those with the fewest workers first; worker 0

@@ -57,7 +57,7 @@ class Topology:
         return order
 
     def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
-        return room.best_fit(shape, count, jobs)
+        return room.take_best_fit(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
         return drop_last_workers(assignment, count)

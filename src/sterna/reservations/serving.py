@@ -209,7 +209,7 @@ class _RoomMaker:
 
     def _reassign(self, room: FreeCapacity, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
         shape = self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
-        room.give(shape, self._assignment(row) if before is None else before)
+        room.release(shape, self._assignment(row) if before is None else before)
         room.occupy(shape, assignment)
 
 

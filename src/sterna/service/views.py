@@ -128,8 +128,8 @@ class ProgressView(msgspec.Struct):
     metrics: dict[str, float | None] = {}
 
 
-class StoryEvent(msgspec.Struct, omit_defaults=True):
-    """One sentence of a job's story."""
+class ExplainedEvent(msgspec.Struct, omit_defaults=True):
+    """One event in an explanation of a job."""
 
     at_s: float
     """Seconds since the journal's start or, without a journal, since the job was submitted."""
@@ -159,7 +159,7 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     at_s: float
     state: str
     """`waits`, `runs`, `stopped` or `ended`."""
-    story: list[StoryEvent]
+    events: list[ExplainedEvent]
     changes: list[StartingChange]
     """The smallest single changes that would start the job, if it waits."""
     notices: list[str] = []

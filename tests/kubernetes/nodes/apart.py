@@ -32,7 +32,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def what_is_missing(is_apart: bool | None = None) -> str:
-    """A sentence for whoever wonders why nothing ran; empty if nothing is."""
+    """Return the reason to skip these tests, as a sentence; empty if nothing is missing."""
     if os.geteuid() != 0:
         return "real nodes take root: run make test-nodes as root"
     packages = sorted(package for program, package in PACKAGES.items() if _program(program) is None)

@@ -35,7 +35,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="session")
 def labelled(machines: Machines) -> Machines:
-    """Each node says that it has two GPUs, which nothing here looks for."""
+    """Label each node with two GPUs, which no process uses."""
     with machines.plane.api() as api:
         install(api)
         for name in machines.names:

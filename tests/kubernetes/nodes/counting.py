@@ -1,7 +1,7 @@
 """A training that only counts, run in pods by the tests: `python counting.py TOTAL SECONDS_A_STEP [SAVE_EVERY]`.
 
-Every step is a line in a file that all nodes see, with the pod that did it, so that a test can tell whether a step was
-lost or done twice. It saves when it is asked to stop, and now and then if told so. Standard library and agent only.
+Every step is a line in a file that all nodes see, with the pod that did it, so that a test can check that no step was
+lost or done twice. It saves when it is stopped, and every SAVE_EVERY steps. Standard library and agent only.
 """
 
 from __future__ import annotations

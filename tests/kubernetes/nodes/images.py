@@ -92,7 +92,7 @@ def pack(root: Path, name: str, entry: Sequence[str], file: Path) -> None:
         ["tar", "--numeric-owner", "--sort=name", *excluded, "-C", str(root), "-cf", str(layer), "."], check=True
     )
     digest = _digest_of(layer)
-    config = _encoded(
+    config = _encode(
         {
             "architecture": "amd64",
             "os": "linux",
@@ -105,15 +105,15 @@ def pack(root: Path, name: str, entry: Sequence[str], file: Path) -> None:
         }
     )
     layers = [{"mediaType": _LAYER, "digest": digest, "size": layer.stat().st_size}]
-    manifest = _encoded(
-        {"schemaVersion": 2, "mediaType": _MANIFEST, "config": _described(_CONFIG, config), "layers": layers}
+    manifest = _encode(
+        {"schemaVersion": 2, "mediaType": _MANIFEST, "config": _descriptor(_CONFIG, config), "layers": layers}
     )
-    index = _encoded(
-        {"schemaVersion": 2, "manifests": [_described(_MANIFEST, manifest) | {"annotations": _names(name)}]}
+    index = _encode(
+        {"schemaVersion": 2, "manifests": [_descriptor(_MANIFEST, manifest) | {"annotations": _names(name)}]}
     )
     with tarfile.open(new, "w") as archive:
         for path, data in (
-            ("oci-layout", _encoded({"imageLayoutVersion": "1.0.0"})),
+            ("oci-layout", _encode({"imageLayoutVersion": "1.0.0"})),
             ("index.json", index),
             (_blob(_digest(config)), config),
             (_blob(_digest(manifest)), manifest),
@@ -130,11 +130,11 @@ def _names(name: str) -> dict[str, str]:
     return {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
 
 
-def _described(media_type: str, data: bytes) -> dict[str, Any]:
+def _descriptor(media_type: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": _digest(data), "size": len(data)}
 
 
-def _encoded(document: object) -> bytes:
+def _encode(document: object) -> bytes:
     return json.dumps(document).encode()
 
 

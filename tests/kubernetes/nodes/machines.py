@@ -1,6 +1,6 @@
 """A cluster of real nodes on one machine: a control plane, and for each node a kubelet and a containerd of its own.
 
-Lives in the namespaces that `apart.py` made, so that its bridge, its addresses and its processes are nobody else's. A
+Lives in the namespaces that `apart.py` made, so that its bridge, addresses and processes are isolated. A
 node is a set of namespaces more and a subtree in each cgroup hierarchy; it can be cut off, healed, and killed with all
 that runs on it.
 """

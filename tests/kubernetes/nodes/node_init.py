@@ -56,7 +56,7 @@ version = 2
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What a node is told when it starts."""
+    """Start parameters of a node."""
 
     name: str
     index: int

@@ -43,12 +43,12 @@ MOUNTED = {"/sterna": ROOT / "src", "/packages": Path(sysconfig.get_path("platli
 
 
 class Logs:
-    """What the pods of the file said, should anybody want to know."""
+    """Logs of the pods, for failure reports."""
 
     def __init__(self, machines: Machines) -> None:
         self._kubectl = functools.partial(machines.plane.kubectl, "-n", NAMESPACE)
 
-    def said(self) -> str:
+    def output(self) -> str:
         selector = ("--selector=app.kubernetes.io/name=sterna", "--prefix", "--tail=20", "--ignore-errors")
         return self._kubectl("get", "pods", "-o", "wide") + self._kubectl("logs", *selector)
 
@@ -69,7 +69,7 @@ class Installed(Sight):
         return sorted(each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"])
 
     def may_write(self, replica: str) -> bool:
-        """Whether the server takes a write that bears this replica's token."""
+        """Return True if the server accepts a write with this replica's token."""
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}}
         pod["spec"] = {"containers": [{"name": "main", "image": PYTHON}]}
         with Api(self.plane.account(NAMESPACE, "sterna-operator", replica)) as as_replica:
@@ -193,24 +193,24 @@ def test_a_replica_that_was_frozen_writes_nothing_when_it_wakes_up(cluster: Inst
 
 
 def test_a_job_that_no_longer_improves_leaves_its_cpu_to_others_without_a_restart(cluster: Installed) -> None:
-    """What it asks for is its weight; the kubelet changes it while the container runs."""
+    """Its CPU request is its weight; the kubelet changes it while the container runs."""
     cluster.submit(a_speaking_job("flat", 'echo "step=$n loss=0.5"', gpus=0))
     (before,) = cluster.until_running("flat", 1)
-    assert asked_cpu(before["spec"]["containers"][0]) == "50m"
+    assert requested_cpu(before["spec"]["containers"][0]) == "50m"
     cluster.until(lambda: in_force(cluster, "flat") not in ("", "50m"), "another weight")
     (after,) = cluster.pods("flat")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def asked_cpu(container: Object) -> str:
+def requested_cpu(container: Object) -> str:
     return str(container.get("resources", {}).get("requests", {}).get("cpu", ""))
 
 
 def in_force(cluster: Installed, job: str) -> str:
-    """What the kubelet says that it has given, if that is what is asked for."""
+    """Return the allocated CPU in the pod's status, once it equals the request."""
     (pod,) = cluster.pods(job)
-    wanted, given = asked_cpu(pod["spec"]["containers"][0]), asked_cpu(pod["status"]["containerStatuses"][0])
+    wanted, given = requested_cpu(pod["spec"]["containers"][0]), requested_cpu(pod["status"]["containerStatuses"][0])
     return given if given == wanted else ""
 
 

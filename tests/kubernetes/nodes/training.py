@@ -1,4 +1,4 @@
-"""Training on real nodes as tests see it: pods that count, what they have counted so far, and nodes with GPUs on paper.
+"""Training on real nodes: pods that count steps, their counts so far, and nodes with declared GPUs.
 
 Every step that a pod does is a line in a file that all nodes see.
 """

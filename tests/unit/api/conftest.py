@@ -1,4 +1,4 @@
-"""What tests of the API share: a fake cluster that answers over HTTP."""
+"""Fixtures of API tests: a fake cluster that answers over HTTP."""
 
 from __future__ import annotations
 

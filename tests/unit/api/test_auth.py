@@ -44,7 +44,7 @@ def test_from_elsewhere_the_token_is_needed() -> None:
     assert status(NETWORK, asking(host="box:8470", cookie="sterna_token=wrong")) == 401
 
 
-def test_without_a_token_nothing_lets_a_stranger_in() -> None:
+def test_an_empty_token_is_rejected_where_none_is_configured() -> None:
     local = LocalAuthenticator(OWNER, "")
     assert status(NETWORK, asking(authorization="Bearer "), local) == 401
     assert status(NETWORK, asking(cookie="sterna_token="), local) == 401

@@ -18,7 +18,7 @@ def test_nodes_are_listed_and_taken_out_of_use(api: Served) -> None:
     assert api.ask("POST", "/api/v1/nodes/node-1/explode").status == 422
 
 
-def test_events_are_told_in_order_and_from_a_number_on(api: Served) -> None:
+def test_events_are_returned_in_order_from_a_number_on(api: Served) -> None:
     api.create("a", "b")
     assert [event["job"] for event in api.ask("GET", "/api/v1/events").value] == ["a", "b"]
     assert [event["job"] for event in api.ask("GET", "/api/v1/events?after=1").value] == ["b"]
@@ -37,7 +37,7 @@ def test_rules_are_seen_and_changed(api: Served) -> None:
     assert "elastic-tiresias" in api.ask("GET", "/api/v1/policies").text
 
 
-def test_the_version_is_told(api: Served) -> None:
+def test_the_version_is_returned(api: Served) -> None:
     assert api.ask("GET", "/api/v1/version").value == {"version": __version__}
 
 

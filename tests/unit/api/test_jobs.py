@@ -14,31 +14,31 @@ JOB = {
 }
 
 
-def named(name: str) -> dict[str, object]:
+def job_named(name: str) -> dict[str, object]:
     return {**JOB, "metadata": {"name": name}}
 
 
 def test_a_manifest_is_created_as_yaml_and_as_json(api: Served) -> None:
     reply = api.ask("POST", "/api/v1/jobs", MANIFEST.replace("NAME", "y"))
     assert (reply.status, reply.headers["location"]) == (201, "/api/v1/jobs/y")
-    assert api.ask("POST", "/api/v1/jobs", named("j")).value["jobs"][0]["name"] == "j"
+    assert api.ask("POST", "/api/v1/jobs", job_named("j")).value["jobs"][0]["name"] == "j"
     assert [job["name"] for job in api.ask("GET", "/api/v1/jobs").value] == ["y", "j"]
     assert api.cluster.specs["y"].maximum == 2
 
 
 def test_the_submitter_and_the_folder_go_with_the_job(api: Served) -> None:
-    job = named("a")
+    job = job_named("a")
     job["spec"] = {"command": ["x"], "workingDir": "sub"}
     assert api.ask("POST", "/api/v1/jobs?cwd=/data/me", job).status == 201
     spec = api.cluster.specs["a"]
     assert spec.worker.working_dir == "/data/me/sub"
     assert spec.user
-    assert api.ask("POST", "/api/v1/jobs?cwd=elsewhere", named("b")).status == 422
+    assert api.ask("POST", "/api/v1/jobs?cwd=elsewhere", job_named("b")).status == 422
 
 
 def test_a_bulk_create_takes_all_or_none(api: Served) -> None:
-    assert len(api.ask("POST", "/api/v1/jobs", [named(f"j{n}") for n in range(200)]).value["jobs"]) == 200
-    reply = api.ask("POST", "/api/v1/jobs", [named("new"), named("j7")])
+    assert len(api.ask("POST", "/api/v1/jobs", [job_named(f"j{n}") for n in range(200)]).value["jobs"]) == 200
+    reply = api.ask("POST", "/api/v1/jobs", [job_named("new"), job_named("j7")])
     assert (reply.status, reply.detail) == (409, "A job named 'j7' exists already; choose another name.")
     assert api.ask("GET", "/api/v1/jobs/new").status == 404
 
@@ -143,6 +143,6 @@ def test_a_log_is_read_in_parts(api: Served) -> None:
     assert api.ask("GET", "/api/v1/jobs/a/log?limit=0").status == 422
 
 
-def test_a_story_is_told(api: Served) -> None:
+def test_explain_returns_the_events_of_a_job(api: Served) -> None:
     api.create("a")
     assert api.ask("GET", "/api/v1/jobs/a/explain").value["state"] == "waits"

@@ -1,4 +1,4 @@
-"""Where every job runs as its submitter, others may change their own jobs and nothing else."""
+"""If every job runs as its submitter, users may change their own jobs only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the API listens, who the kernel says is there, and what is refused before anything is served."""
+"""Addresses of the API, peer credentials from the kernel, and requests that are rejected early."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Transport:
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_the_kernel_says_who_is_on_loopback(family: socket.AddressFamily, host: str) -> None:
+def test_the_kernel_reports_the_user_of_a_loopback_connection(family: socket.AddressFamily, host: str) -> None:
     try:
         listening = socket.create_server((host, 0), family=family)
     except OSError:
@@ -45,7 +45,7 @@ def test_the_kernel_says_who_is_on_loopback(family: socket.AddressFamily, host: 
             assert peer_of(_Transport(end)).uid is None  # type: ignore[arg-type]
 
 
-def test_the_table_of_connections_says_the_same_as_the_kernel() -> None:
+def test_the_connection_table_agrees_with_the_kernel() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         socket.create_connection(listening.getsockname()) as client,
@@ -79,7 +79,7 @@ def test_a_head_without_end_is_refused(api: Served) -> None:
             assert client.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
-def test_the_kernel_says_who_is_on_a_unix_socket() -> None:
+def test_the_kernel_reports_the_user_of_a_unix_socket() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         peer = peer_of(_Transport(ours))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ Next = Callable[[], tuple[str, Any]]
 
 
 @contextmanager
-def watched(api: Served, query: str = "") -> Iterator[Next]:
+def open_watch(api: Served, query: str = "") -> Iterator[Next]:
     connection = http.client.HTTPConnection(api.server.url.partition("://")[2], timeout=20)
     connection.request("GET", f"/api/v1/watch{query}")
     reply = connection.getresponse()
@@ -37,9 +37,9 @@ def watched(api: Served, query: str = "") -> Iterator[Next]:
         connection.close()
 
 
-def test_a_watcher_is_told_everything_once_and_then_what_changed(api: Served) -> None:
+def test_a_watch_sends_the_full_state_once_and_then_changes(api: Served) -> None:
     api.create("a", "b")
-    with watched(api) as message:
+    with open_watch(api) as message:
         first = dict(message() for _ in range(4))
         assert [job["name"] for job in first["jobs"]["changed"]] == ["a", "b"]
         assert len(first["nodes"]) == 2
@@ -52,9 +52,9 @@ def test_a_watcher_is_told_everything_once_and_then_what_changed(api: Served) ->
         assert message()[1][0]["kind"] == "started"
 
 
-def test_what_is_gone_is_told(api: Served) -> None:
+def test_a_watch_reports_deletions(api: Served) -> None:
     api.create("a", "b")
-    with watched(api, "?kind=jobs") as message:
+    with open_watch(api, "?kind=jobs") as message:
         message()
         api.cluster.delete(["a"])
         assert message() == ("jobs", {"changed": [], "gone": ["a"]})
@@ -62,21 +62,21 @@ def test_what_is_gone_is_told(api: Served) -> None:
 
 def test_one_job_alone_may_be_watched(api: Served) -> None:
     api.create("a", "b")
-    with watched(api, "?kind=jobs&kind=events&job=b") as message:
+    with open_watch(api, "?kind=jobs&kind=events&job=b") as message:
         assert [job["name"] for job in message()[1]["changed"]] == ["b"]
         assert [event["job"] for event in message()[1]] == ["b"]
 
 
-def test_only_the_last_events_are_told_at_first(api: Served) -> None:
+def test_a_watch_starts_with_the_latest_events_only(api: Served) -> None:
     for number in range(250):
         api.cluster.record(f"number {number}", "note")
-    with watched(api, "?kind=events") as message:
+    with open_watch(api, "?kind=events") as message:
         _, events = message()
         assert (len(events), events[-1]["sentence"]) == (100, "number 249")
 
 
 def test_watchers_end_with_the_server(api: Served) -> None:
-    with watched(api, "?kind=jobs") as message:
+    with open_watch(api, "?kind=jobs") as message:
         message()
         ending = threading.Thread(target=api.server.stop)
         ending.start()

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from tests.fakes.kube_requests import Response
 from tests.unit.apps.test_operator import Site, site  # noqa: F401 - a fixture
-from tests.unit.backends.kubernetes.monitor_builders import FakeServer, service_account
+from tests.unit.backends.kubernetes.monitor.monitor_builders import FakeServer, service_account
 
 USER = "token-of-ann"
 

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster in memory behind HTTP, and a kubeconfig for it: what commands are tried against."""
+"""A Kubernetes cluster in memory behind HTTP, and a kubeconfig for it, for tests of commands."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Lab(FakeKube):
     def training_job(self, name: str, namespace: str = "default", **spec: Any) -> Object:
         return self.create(TRAINING_JOBS, training_job(name, **spec), namespace)
 
-    def tell(self, name: str, status: Object, namespace: str = "default") -> None:
-        """What the operator says of a TrainingJob."""
+    def set_status(self, name: str, status: Object, namespace: str = "default") -> None:
+        """Write the status of a TrainingJob, as the operator would."""
         self.patch(TRAINING_JOBS, name, {"status": status}, "status", namespace)
 
     def pod_of(self, job: Object, index: int, node: str = "", phase: str = "Running") -> Object:
@@ -114,7 +114,7 @@ def tf_job(name: str, **spec: Any) -> Object:
 
 
 def kubeconfig(folder: Path, http: HttpKube, namespace: str = "default") -> Path:
-    """With the contexts `lab` (current) and `away`, where nobody answers."""
+    """Write a kubeconfig with the contexts `lab` (current) and `away`, which is unreachable."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -134,7 +134,7 @@ def kubeconfig(folder: Path, http: HttpKube, namespace: str = "default") -> Path
     return path
 
 
-def written(folder: Path, *documents: Object) -> Path:
+def write_manifest(folder: Path, *documents: Object) -> Path:
     path = folder / "jobs.yaml"
     path.write_text("---\n".join(yaml.safe_dump(each, sort_keys=False) for each in documents), encoding="utf-8")
     return path

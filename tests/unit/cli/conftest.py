@@ -1,4 +1,4 @@
-"""What the tests of commands share: a small trace, and a way to run `sterna` as a user would."""
+"""Fixtures of command tests: a small trace, and a runner of `sterna`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def sterna(capsys: pytest.CaptureFixture[str]) -> Sterna:
     def run(*arguments: str | Path) -> Run:
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return Run(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
 
     return run
 

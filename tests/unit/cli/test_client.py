@@ -92,7 +92,7 @@ def test_lists_are_documents_too(sterna: Sterna, cluster: Served) -> None:
     assert "affinity" in sterna("get", "nodes", "-o", "wide").out
 
 
-def test_changes_are_told_until_the_cluster_ends(cluster: Served) -> None:
+def test_changes_are_printed_until_the_cluster_ends(cluster: Served) -> None:
     cluster.create("a", "b")
     command = [sys.executable, "-m", "sterna.cli", "get", "jobs", "a", "--watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as watching:
@@ -158,7 +158,7 @@ def test_reports_are_printed_and_exported(sterna: Sterna, cluster: Served) -> No
     assert sterna("history", "a", "-o", "csv", "--last", "1").out.splitlines()[1].endswith(",2,9,0.25")
 
 
-def test_a_story_is_told_by_the_cluster_and_from_a_journal(sterna: Sterna, cluster: Served) -> None:
+def test_explain_reads_the_cluster_or_a_journal(sterna: Sterna, cluster: Served) -> None:
     cluster.create("a")
     out = sterna("explain", "a").out
     assert "a under elastic-fifo / stay" in out

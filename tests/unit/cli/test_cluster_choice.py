@@ -1,4 +1,4 @@
-"""Which cluster a command means, and what is said when there is none or it does not let us."""
+"""Selection of the cluster of a command, and errors if there is none or access is denied."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def kubectl(capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
     def run(*arguments: str) -> Run:
         capsys.readouterr()
         code = plugin(list(arguments))
-        said = capsys.readouterr()
-        return Run(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
 
     return run
 
@@ -86,7 +86,7 @@ def test_two_clusters_at_once_are_refused(sterna: Sterna, lab: Lab, tmp_path: Pa
     assert (run.code, "-n is for Kubernetes clusters; add --context NAME" in run.err) == (2, True)
 
 
-def test_options_are_told_of_in_the_help(sterna: Sterna) -> None:
+def test_options_are_listed_in_the_help(sterna: Sterna) -> None:
     for command in (("get",), ("logs",), ("policy", "get"), ("drain",)):
         out = sterna(*command, "--help").out
         assert "--context" in out
@@ -95,7 +95,7 @@ def test_options_are_told_of_in_the_help(sterna: Sterna) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--context", "lib"), "There is no context 'lib' in "),
         (("--context", "away"), "The API server at http://127.0.0.1:9 cannot be reached"),
@@ -104,12 +104,12 @@ def test_options_are_told_of_in_the_help(sterna: Sterna) -> None:
     ids=["wrong-context", "no-server", "no-kubeconfig"],
 )
 def test_a_cluster_that_is_not_there_is_one_sentence(
-    sterna: Sterna, lab: Lab, arguments: tuple[str, ...], said: str
+    sterna: Sterna, lab: Lab, arguments: tuple[str, ...], message: str
 ) -> None:
     for command in (("get", "jobs"), ("explain", "a"), ("wait", "a")):
         run = sterna(*command, *arguments)
         assert (run.code, run.err.count("\n")) == (2, 1)
-        assert run.err.startswith(f"sterna: {said}")
+        assert run.err.startswith(f"sterna: {message}")
 
 
 def test_no_definitions_are_one_sentence(sterna: Sterna, lab: Lab) -> None:
@@ -140,7 +140,7 @@ def test_no_permission_is_one_sentence(sterna: Sterna, lab: Lab) -> None:
     assert sterna("delete", "a", "--context", "lab").err.startswith("sterna: You (fake) may not delete trainingjobs")
 
 
-def test_kinds_that_may_not_be_seen_are_told_of(sterna: Sterna, lab: Lab) -> None:
+def test_forbidden_kinds_are_named(sterna: Sterna, lab: Lab) -> None:
     lab.create(TF_JOBS, tf_job("t"))
     lab.rest.forbidden = lambda seen: seen.resource == TF_JOBS
     run = sterna("get", "jobs", "--context", "lab")
@@ -166,7 +166,9 @@ def test_a_login_that_has_ended_is_one_sentence(
     assert "The cluster of the context 'lab' does not accept your login" in run.err
 
 
-def test_what_is_no_api_server_is_told_so(sterna: Sterna, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_no_api_server_is_an_error(
+    sterna: Sterna, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with HttpKube(Lab()) as http:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, http)))
         http.answer_instead = lambda method, path: Response(200, b"<html>hello</html>")
@@ -190,8 +192,8 @@ def test_commands_on_one_machine_carry_nothing_of_kubernetes(tmp_path: Path) -> 
     assert run.stdout == "[]\n"
 
 
-def test_an_object_of_somebody_else_is_no_job(sterna: Sterna, lab: Lab) -> None:
-    """A TFJob that another operator was told to manage."""
+def test_an_object_of_another_controller_is_no_job(sterna: Sterna, lab: Lab) -> None:
+    """A TFJob with `managedBy` of another operator."""
     lab.create(TF_JOBS, tf_job("theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     lab.delete(TRAINING_JOBS, "a")
     assert sterna("get", "jobs", "--context", "lab").err == "There are no jobs yet.\n"

@@ -18,7 +18,7 @@ from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.service.views import EventView, JobView, NodeView
 from tests.fakes.kube_http import HttpKube
-from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, written
+from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, write_manifest
 from tests.unit.cli.conftest import Sterna
 from tests.unit.kinds.kind_builders import old_manifest
 
@@ -34,7 +34,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpKube]:
 
 
 def kube_of(http: HttpKube) -> Lab:
-    """Commands run in this thread: between them nobody else touches the cluster."""
+    """Return the cluster; commands run in this thread, so no other client uses it meanwhile."""
     assert isinstance(http.kube, Lab)
     return http.kube
 
@@ -49,7 +49,7 @@ def names(http: HttpKube, resource: Any) -> list[str]:
 def test_manifests_become_objects_in_the_namespace_of_the_context(
     sterna: Sterna, lab: HttpKube, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, training_job("a", workers="1:4"), tf_job("b"))
+    path = write_manifest(tmp_path, training_job("a", workers="1:4"), tf_job("b"))
     run = sterna("create", "-f", path, *LAB)
     assert (run.code, run.err) == (0, "")
     assert run.out.splitlines() == [
@@ -62,15 +62,15 @@ def test_manifests_become_objects_in_the_namespace_of_the_context(
 
 def test_a_namespace_is_chosen_with_n(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     kube_of(lab).create_namespace("team")
-    assert sterna("create", "-f", written(tmp_path, training_job("a")), *LAB, "-n", "team", "-q").out == "a\n"
+    assert sterna("create", "-f", write_manifest(tmp_path, training_job("a")), *LAB, "-n", "team", "-q").out == "a\n"
     assert kube_of(lab).find(TRAINING_JOBS, "a", "team") is not None
-    run = sterna("create", "-f", written(tmp_path, training_job("a")), *LAB, "-n", "none")
+    run = sterna("create", "-f", write_manifest(tmp_path, training_job("a")), *LAB, "-n", "none")
     assert (run.code, run.err.count("\n")) == (2, 1)
     assert "There is no namespace 'none'; create it, or choose another with -n." in run.err
 
 
 def test_one_bad_manifest_refuses_all(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
-    path = written(tmp_path, training_job("a"), training_job("b", workers="4:1"))
+    path = write_manifest(tmp_path, training_job("a"), training_job("b", workers="4:1"))
     run = sterna("create", "-f", path, *LAB)
     assert run.code == 2
     assert run.err.startswith(f"sterna: {path}, line ")
@@ -81,7 +81,7 @@ def test_one_bad_manifest_refuses_all(sterna: Sterna, lab: HttpKube, tmp_path: P
 def test_what_only_the_server_knows_refuses_all_too(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     """VODA-15."""
     kube_of(lab).training_job("b")
-    run = sterna("create", "-f", written(tmp_path, training_job("a"), training_job("b")), *LAB)
+    run = sterna("create", "-f", write_manifest(tmp_path, training_job("a"), training_job("b")), *LAB)
     expected = "A TrainingJob named 'b' exists already in the namespace 'default'; choose another name."
     assert (run.code, run.err) == (2, f"sterna: {expected}\n")
     assert names(lab, TRAINING_JOBS) == ["b"]
@@ -90,7 +90,7 @@ def test_what_only_the_server_knows_refuses_all_too(sterna: Sterna, lab: HttpKub
 def test_an_mpijob_of_voda_is_translated(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     """VODA-1, VODA-3, VODA-65, VODA-66."""
     manifest = old_manifest("voda-mpijob.yaml")
-    run = sterna("create", "-f", written(tmp_path, manifest), *LAB, "-q")
+    run = sterna("create", "-f", write_manifest(tmp_path, manifest), *LAB, "-q")
     name = run.out.strip()
     assert (run.code, run.err) == (0, "")
     assert re.fullmatch(rf"{manifest['metadata']['name']}-\d{{8}}-\d{{6}}", name)
@@ -104,11 +104,11 @@ def test_an_mpijob_of_voda_is_translated(sterna: Sterna, lab: HttpKube, tmp_path
     assert header.split()[3] == "SCHEDULER"
 
 
-def test_what_a_manifest_of_voda_does_not_say_is_told(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
+def test_defaults_for_a_manifest_of_voda_are_reported(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     """VODA-10."""
     manifest = old_manifest("voda-mpijob.yaml")
     del manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"]
-    run = sterna("create", "-f", written(tmp_path, manifest), *LAB)
+    run = sterna("create", "-f", write_manifest(tmp_path, manifest), *LAB)
     assert run.code == 0
     assert "it names no type of GPU, so that its workers may be on any node" in run.err
 
@@ -122,7 +122,7 @@ def test_a_pod_that_is_created_here_is_looked_after(sterna: Sterna, lab: HttpKub
     """DRAGON-80."""
     spec = {"containers": [{"name": "c", "image": "i"}]}
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": spec}
-    assert sterna("create", "-f", written(tmp_path, pod), *LAB, "-q").out == "p\n"
+    assert sterna("create", "-f", write_manifest(tmp_path, pod), *LAB, "-q").out == "p\n"
     assert kube_of(lab).get(PODS, "p")["metadata"]["labels"] == {"sterna.dev/job": "p"}
     assert "p " in sterna("get", "jobs", *LAB).out
 
@@ -130,11 +130,11 @@ def test_a_pod_that_is_created_here_is_looked_after(sterna: Sterna, lab: HttpKub
 def test_what_is_no_job_is_left_to_kubectl(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     reservation = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     serving = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "s", "annotations": {"SERVING_POD": "true"}}}
-    run = sterna("create", "-f", written(tmp_path, reservation, training_job("a"), serving), *LAB, "-q")
+    run = sterna("create", "-f", write_manifest(tmp_path, reservation, training_job("a"), serving), *LAB, "-q")
     assert run.out == "a\n"
     assert "Pod is left out" in run.err
     assert "PersistentVolumeClaim is left out, because it is no job; create it with kubectl." in run.err
-    run = sterna("create", "-f", written(tmp_path, {**training_job("c"), "kind": "TrainngJob"}), *LAB)
+    run = sterna("create", "-f", write_manifest(tmp_path, {**training_job("c"), "kind": "TrainngJob"}), *LAB)
     assert run.code == 2
     assert "did you mean 'TrainingJob'?" in run.err
 
@@ -142,14 +142,14 @@ def test_what_is_no_job_is_left_to_kubectl(sterna: Sterna, lab: HttpKube, tmp_pa
 def test_an_answer_that_got_lost_creates_nothing_twice(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     lost: list[str] = []
 
-    def cut(method: str, path: str) -> bool:
+    def drop_connection(method: str, path: str) -> bool:
         if method == "POST" and kube_of(lab).find(TRAINING_JOBS, "a") is not None and not lost:
             lost.append(path)
             return True
         return False
 
-    lab.cut_after = cut
-    assert sterna("create", "-f", written(tmp_path, training_job("a")), *LAB, "-q").out == "a\n"
+    lab.cut_after = drop_connection
+    assert sterna("create", "-f", write_manifest(tmp_path, training_job("a")), *LAB, "-q").out == "a\n"
     assert lost
     assert names(lab, TRAINING_JOBS) == ["a"]
 
@@ -175,7 +175,7 @@ def test_jobs_are_listed_in_the_same_columns_as_on_one_machine(sterna: Sterna, l
     kube = kube_of(lab)
     job = kube.training_job("a", workers="1:4")
     kube.pod_of(job, 0, "node-1")
-    kube.tell("a", {"phase": "Running", "reason": "started with 1 worker.", "progress": {"step": 5, "total": 20}})
+    kube.set_status("a", {"phase": "Running", "reason": "started with 1 worker.", "progress": {"step": 5, "total": 20}})
     header, row = sterna("get", "jobs", *LAB).out.splitlines()
     assert header.split() == ["NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL", "PROGRESS"]
     assert row.split()[:4] == ["a", "Running", "1", "kubernetes"]
@@ -199,7 +199,7 @@ def test_documents_have_everything_that_local_ones_have(sterna: Sterna, lab: Htt
     assert (node["name"], node["devices"], node["state"], node["jobs"]) == ("node-1", 2, "ready", ["default/a"])
 
 
-def test_all_namespaces_are_told_apart(sterna: Sterna, lab: HttpKube) -> None:
+def test_jobs_of_all_namespaces_are_distinguished(sterna: Sterna, lab: HttpKube) -> None:
     kube = kube_of(lab)
     kube.create_namespace("team")
     kube.training_job("a")
@@ -285,7 +285,7 @@ def test_a_log_is_followed_until_the_job_has_ended(sterna: Sterna, lab: HttpKube
         asked += path.endswith("/log")
         if asked == 3:
             kube.logs["default/a-worker-0"].append(("2025-06-15T15:06:41Z", "two\n"))
-            kube.tell("a", {"phase": "Succeeded", "conditions": [{"type": "Succeeded", "status": "True"}]})
+            kube.set_status("a", {"phase": "Succeeded", "conditions": [{"type": "Succeeded", "status": "True"}]})
 
     lab.answer_instead = go_on
     assert sterna("logs", "-f", "a", *LAB).out == "one\ntwo\n"
@@ -334,7 +334,7 @@ def test_rules_are_the_operator_s(sterna: Sterna, lab: HttpKube) -> None:
 def test_the_last_report_is_the_history(sterna: Sterna, lab: HttpKube) -> None:
     kube_of(lab).training_job("a")
     assert sterna("history", "a", *LAB).out == "a has reported nothing so far.\n"
-    kube_of(lab).tell("a", {"progress": {"step": 3, "total": 9, "metric": "loss", "value": 0.5}})
+    kube_of(lab).set_status("a", {"progress": {"step": 3, "total": 9, "metric": "loss", "value": 0.5}})
     (report,) = sterna("history", "a", *LAB, "-o", "json").document
     assert (report["step"], report["total"], report["loss"]) == (3, 9, 0.5)
 
@@ -345,7 +345,7 @@ def test_the_last_report_is_the_history(sterna: Sterna, lab: HttpKube) -> None:
 def test_waiting_ends_when_the_job_has_completed(sterna: Sterna, lab: HttpKube) -> None:
     kube_of(lab).training_job("a")
     end = {"phase": "Succeeded", "conditions": [{"type": "Succeeded", "status": "True"}]}
-    with later(lab, lambda kube: kube.tell("a", end)):
+    with later(lab, lambda kube: kube.set_status("a", end)):
         run = sterna("wait", "a", "--for=completed", *LAB)
     assert (run.code, run.err) == (0, "")
     run = sterna("wait", "a", "--for=failed", *LAB)

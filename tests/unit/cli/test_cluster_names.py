@@ -1,4 +1,4 @@
-"""Names of jobs whose manifest is Voda's: what it says is a category, and every job has a name of its own."""
+"""Names of jobs from manifests of Voda: the name there is the category, and each job gets a unique name."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ CATEGORY = "tensorflow2-keras-mnist-elastic"
 
 
 class Race(Lab):
-    """Somebody takes a name between the look and the deed."""
+    """Another client takes the name between the lookup and the creation."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rivals = 1
+        self.conflicts = 1
 
     def handle(self, method: str, path: str, query: str = "", body: bytes = b"", content_type: str = "") -> Response:
-        if method == "POST" and path.endswith("/mpijobs") and "dryRun" not in query and self.rivals:
-            self.rivals -= 1
+        if method == "POST" and path.endswith("/mpijobs") and "dryRun" not in query and self.conflicts:
+            self.conflicts -= 1
             super().handle(method, path, query, body, content_type)
         return super().handle(method, path, query, body, content_type)
 
 
-def created(lab: Lab, *manifests: dict[str, Any], key: str = "") -> list[str]:
+def create_jobs(lab: Lab, *manifests: dict[str, Any], key: str = "") -> list[str]:
     """All at the same instant."""
     cluster = KubernetesCluster(lab.client, QueryScope(), lambda *about: [], lambda: 1_700_000_000.0)
     submitted = cluster.create_documents([Document(each, "the request") for each in manifests], key)
@@ -43,7 +43,7 @@ def voda_job() -> dict[str, Any]:
 def test_jobs_of_one_manifest_have_names_of_their_own_also_within_a_second() -> None:
     """VODA-3, VODA-4, VODA-5."""
     lab = Lab()
-    names = [*created(lab, voda_job(), voda_job()), *created(lab, voda_job())]
+    names = [*create_jobs(lab, voda_job(), voda_job()), *create_jobs(lab, voda_job())]
     first = names[0]
     assert re.fullmatch(rf"{CATEGORY}-\d{{8}}-\d{{6}}", first)
     assert names == [first, f"{first}-1", f"{first}-2"]
@@ -53,13 +53,13 @@ def test_jobs_of_one_manifest_have_names_of_their_own_also_within_a_second() -> 
         assert job["metadata"]["annotations"]["sterna.dev/category"] == CATEGORY
 
 
-def test_a_name_that_somebody_takes_at_the_last_moment_is_not_insisted_on() -> None:
+def test_a_name_that_is_taken_at_the_last_moment_is_replaced() -> None:
     """VODA-3."""
     lab = Race()
-    (name,) = created(lab, voda_job())
+    (name,) = create_jobs(lab, voda_job())
     assert name.endswith("-1")
     assert len(lab.items(MPI_JOBS)) == 2
 
 
 def test_a_job_of_the_present_operator_has_the_name_that_was_written() -> None:
-    assert created(Lab(), mpi_job({"NP": "1"})) == ["keras"]
+    assert create_jobs(Lab(), mpi_job({"NP": "1"})) == ["keras"]

@@ -1,4 +1,4 @@
-"""How objects of a cluster look to people: states, reasons, times, progress; bounds as patches; positions in logs."""
+"""Views of cluster objects: states, reasons, times, progress; bounds as patches; positions in logs."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 NOW = Lab().now + 100.0
 
 
-def seen(kube: Lab) -> list[JobView]:
+def list_views(kube: Lab) -> list[JobView]:
     """Everything in a cluster, as people see it."""
     listing = JobListing()
     for resource, type_ in ((TRAINING_JOBS, JobObject), (TF_JOBS, JobObject), (MPI_JOBS, JobObject), (PODS, Pod)):
         for each in kube.items(resource):
-            listing.add(resource, msgspec.convert(each, type_) if type_ is Pod else _decoded(each))
+            listing.add(resource, msgspec.convert(each, type_) if type_ is Pod else _decode(each))
     return [job_view(job, NOW) for job in listing.jobs()]
 
 
-def _decoded(each: dict[str, Any]) -> JobObject:
+def _decode(each: dict[str, Any]) -> JobObject:
     return msgspec.json.decode(msgspec.json.encode(each), type=JobObject)
 
 
 def a_job(kube: Lab, status: dict[str, Any] | None = None, pods: tuple[str, ...] = ()) -> JobView:
     job = kube.training_job("a", workers="1:4")
     if status is not None:
-        kube.tell("a", status)
+        kube.set_status("a", status)
     for index, phase in enumerate(pods):
         kube.pod_of(job, index, "node-1", phase)
-    return seen(kube)[0]
+    return list_views(kube)[0]
 
 
 SUCCEEDED = {"type": "Succeeded", "status": "True", "message": "all replicas have ended."}
@@ -55,7 +55,7 @@ FAILED = {"type": "Failed", "status": "True", "message": "worker-0 ended with ex
 INVALID = {"type": "Failed", "status": "True", "reason": "InvalidTrainingJobSpec", "message": "spec.image is missing."}
 
 EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
-"""The MPI operator says so, and goes on."""
+"""The condition that the MPI operator sets, and the job goes on."""
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_a_job_whose_pods_all_leave_stops() -> None:
     kube = Lab()
     a_job(kube, {"phase": "Running"}, ("Running",))
     kube.delete(PODS, "a-worker-0")
-    assert (seen(kube)[0].state, seen(kube)[0].workers) == ("stopping", 0)
-    assert seen(kube)[0].replicas[0].state == "stopping"
+    assert (list_views(kube)[0].state, list_views(kube)[0].workers) == ("stopping", 0)
+    assert list_views(kube)[0].replicas[0].state == "stopping"
 
 
-def test_a_job_that_is_being_deleted_says_so() -> None:
+def test_a_job_in_deletion_is_shown_as_such() -> None:
     kube = Lab()
     a_job(kube)
     kube.patch(TRAINING_JOBS, "a", {"metadata": {"finalizers": ["x/y"]}})
     kube.delete(TRAINING_JOBS, "a")
-    assert seen(kube)[0].state == "deleting"
+    assert list_views(kube)[0].state == "deleting"
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_times_add_up() -> None:
     job = a_job(kube, {"phase": "Running", "sterna": memory}, ("Running",))
     assert (job.ran_seconds, job.waited_seconds) == (50.0, 50.0)
     assert (job.moves, job.restarts, job.first_started_at) == (2, 1, NOW - 90)
-    kube.tell("a", {"conditions": [SUCCEEDED], "sterna": {**memory, "countedFrom": None, "endedAt": NOW - 40}})
-    job = seen(kube)[0]
+    kube.set_status("a", {"conditions": [SUCCEEDED], "sterna": {**memory, "countedFrom": None, "endedAt": NOW - 40}})
+    job = list_views(kube)[0]
     assert (job.ran_seconds, job.waited_seconds, job.ended_at) == (30.0, 30.0, NOW - 40)
 
 
-def test_progress_is_what_the_status_tells() -> None:
-    told = {"step": 5, "total": 10, "metric": "loss", "value": 0.25, "growth": "watching", "eta": "3h20m"}
-    job = a_job(Lab(), {"phase": "Running", "progress": told}, ("Running",))
+def test_progress_is_read_from_the_status() -> None:
+    progress = {"step": 5, "total": 10, "metric": "loss", "value": 0.25, "growth": "watching", "eta": "3h20m"}
+    job = a_job(Lab(), {"phase": "Running", "progress": progress}, ("Running",))
     assert (job.step, job.total, job.metric, job.value, job.growth) == (5, 10, "loss", 0.25, "watching")
     assert (job.eta_seconds, job.eta_low_seconds) == (12000.0, None)
 
@@ -134,12 +134,12 @@ def test_spans_are_read_as_they_are_written(seconds: float) -> None:
     assert seconds_in(duration_text(seconds)) == seconds
 
 
-def test_memory_of_other_people_s_kinds_is_in_an_annotation() -> None:
+def test_persisted_fields_of_foreign_kinds_are_in_an_annotation() -> None:
     kube = Lab()
     job = tf_job("t")
     job["metadata"]["annotations"] = {"sterna.dev/memory": '{"executed": 7, "step": 3}', "sterna.dev/reason": "runs."}
     kube.create(TF_JOBS, job)
-    (view,) = seen(kube)
+    (view,) = list_views(kube)
     assert (view.kind, view.ran_seconds, view.step, view.reason) == ("TFJob", 7.0, 3, "runs.")
 
 
@@ -149,7 +149,7 @@ def test_a_plain_pod_is_its_own_worker() -> None:
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "node-1"}
     kube.create(PODS, {"metadata": {"name": "p", "labels": {"sterna.dev/job": "true"}}, "spec": spec})
     kube.patch(PODS, "p", {"status": {"phase": "Running"}}, "status")
-    (view,) = seen(kube)
+    (view,) = list_views(kube)
     assert (view.name, view.kind, view.state, view.workers, view.nodes) == ("p", "Pod", "running", 1, ["node-1"])
 
 
@@ -158,14 +158,14 @@ def test_a_plain_pod_waits_for_its_own_scheduler() -> None:
     kube = Lab()
     spec = {"containers": [{"name": "c", "image": "i"}]}
     kube.create(PODS, {"metadata": {"name": "p", "labels": {"sterna.dev/job": "true"}}, "spec": spec})
-    (view,) = seen(kube)
+    (view,) = list_views(kube)
     assert (view.state, view.reason) == ("waiting", "waits: its own scheduler has not found it a node yet.")
 
 
 def test_objects_that_cannot_be_read_are_shown_with_what_is_wrong() -> None:
     kube = Lab()
     kube.create(TRAINING_JOBS, training_job("a", workers="many"))
-    (view,) = seen(kube)
+    (view,) = list_views(kube)
     assert view.state == "waiting"
     assert "spec.workers" in view.reason
 
@@ -221,7 +221,7 @@ ANNOTATED = {"sterna.dev/min-workers": "2", "sterna.dev/max-workers": "3"}
 def test_bounds_are_said_in_the_words_of_the_kind(
     resource: Resource, job: dict[str, Any], spec: Any, annotations: Any
 ) -> None:
-    object_ = _decoded({**job, "metadata": {**job["metadata"], "namespace": "default", "resourceVersion": "7"}})
+    object_ = _decode({**job, "metadata": {**job["metadata"], "namespace": "default", "resourceVersion": "7"}})
     patch = bounds_patch(object_, parse_job(object_, resource), 2, 3)
     assert patch.get("spec") == spec
     assert patch["metadata"].get("annotations") == annotations
@@ -235,13 +235,13 @@ def test_bounds_are_said_in_the_words_of_the_kind(
 def test_one_bound_moves_the_other_where_it_must(
     minimum: int | None, maximum: int | None, bounds: tuple[int, int]
 ) -> None:
-    object_ = _decoded(training_job("a", workers="2:3"))
+    object_ = _decode(training_job("a", workers="2:3"))
     assert bounds_asked(parse_job(object_, TRAINING_JOBS), minimum, maximum) == bounds
 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(0, 4), (3, 2), (None, 0)])
 def test_bounds_that_cannot_be_are_refused(minimum: int | None, maximum: int | None) -> None:
-    object_ = _decoded(training_job("a", workers="2:3"))
+    object_ = _decode(training_job("a", workers="2:3"))
     with pytest.raises(UserError, match="workers are not possible"):
         bounds_asked(parse_job(object_, TRAINING_JOBS), minimum, maximum)
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, small commands, and what happens when things break."""
+"""The command line as a whole: help, small commands, and failures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_no_command_at_all_shows_the_help(sterna: Sterna) -> None:
     assert "Traceback" not in run.err
 
 
-def test_the_version_is_told(sterna: Sterna) -> None:
+def test_the_version_is_returned(sterna: Sterna) -> None:
     assert sterna("version").out == f"sterna {__version__}\n"
     assert sterna("--version").out == f"sterna {__version__}\n"
     assert sterna("version", "--json").document == {"version": __version__}
@@ -70,7 +70,7 @@ def test_rules_are_listed_with_the_option_that_takes_them(sterna: Sterna, kind: 
         assert not (takes_it and command in does_without), command
 
 
-def test_a_plan_is_told_to_people_and_to_programs(sterna: Sterna, tmp_path: Path) -> None:
+def test_a_plan_is_printed_as_a_table_or_as_json(sterna: Sterna, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(
         "nodes: [{name: n1, gpus: 4}]\n"
@@ -148,7 +148,7 @@ def test_whatever_breaks_is_one_sentence(
     assert run.err.count("\n") <= 1
 
 
-def test_a_reader_who_leaves_early_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     code = "from sterna.cli.main import main; import sys; sys.exit(main(['trace', 'make', 'fixed', '--jobs', '5000']))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -170,7 +170,7 @@ def in_a_shell(command: str, *arguments: str | Path) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("command", CLOSED)
-def test_an_output_that_is_closed_is_one_that_nobody_reads(command: str) -> None:
+def test_a_closed_standard_output_is_no_error(command: str) -> None:
     done = in_a_shell(f"sterna {command} >&-")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -187,7 +187,7 @@ def test_an_input_without_an_end_is_refused() -> None:
     assert done.stderr == "sterna: -: this holds more than 64 MiB, which is not read; give a smaller file.\n"
 
 
-def test_a_complaint_that_nobody_reads_is_not_put_into_the_output() -> None:
+def test_an_error_without_standard_error_is_not_written_to_standard_output() -> None:
     done = in_a_shell("sterna plan -f missing.yaml --policy fifo 2>&-")
     assert (done.returncode, done.stdout) == (2, "")
 

@@ -11,7 +11,7 @@ from sterna.settings import BASELINE_POLICY
 from tests.unit.cli.conftest import Sterna
 
 
-def test_all_policies_are_compared_with_what_people_run_today(sterna: Sterna, trace: Path) -> None:
+def test_all_policies_are_compared_with_the_baseline(sterna: Sterna, trace: Path) -> None:
     run = sterna("compare", "--trace", trace, "--nodes", "1x8", "--cores", "1", "--json")
     assert run.code == 0
     policies = [result["policy"] for result in run.document["results"]]
@@ -51,8 +51,8 @@ def test_the_table_marks_the_best_and_names_the_baseline(sterna: Sterna, trace: 
     run = sterna("compare", "--trace", trace, "--nodes", "1x8", "--cores", "1")
     assert run.code == 0
     assert "*" in run.out
-    said = " ".join(run.out.split())
-    assert f"over that of {BASELINE_POLICY}, what people run today" in said
+    text = " ".join(run.out.split())
+    assert f"over that of {BASELINE_POLICY}, what people run today" in text
     table = [line for line in run.out.splitlines() if not line.startswith(str(trace))]
     assert max(map(len, table)) <= 100
     assert "\x1b" not in run.out

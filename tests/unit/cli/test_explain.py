@@ -26,7 +26,7 @@ def test_help_has_examples(sterna: Sterna, name: str) -> None:
     assert "--json" in run.out
 
 
-def test_a_story_is_told_in_the_order_of_time(sterna: Sterna, journal: Path) -> None:
+def test_events_are_printed_in_order_of_time(sterna: Sterna, journal: Path) -> None:
     run = sterna("explain", journal, "d")
     assert run.code == 0
     lines = [line.strip() for line in run.out.splitlines()]
@@ -39,7 +39,7 @@ def test_a_story_is_told_in_the_order_of_time(sterna: Sterna, journal: Path) -> 
     ]
 
 
-def test_what_would_start_a_job_that_waits_is_told(sterna: Sterna, journal: Path) -> None:
+def test_what_would_start_a_waiting_job_is_printed(sterna: Sterna, journal: Path) -> None:
     out = sterna("explain", journal, "c", "--at", "30").out
     assert "has waited 1 s: 2 more devices needed." in out
     assert "What would start it:" in out
@@ -51,7 +51,7 @@ def test_what_would_start_a_job_that_waits_is_told(sterna: Sterna, journal: Path
 
 def test_a_story_is_a_document_too(sterna: Sterna, journal: Path) -> None:
     asked = sterna("explain", journal, "a", "--json").document
-    assert [event["event"] for event in asked["story"]] == ["submitted", "started", "ended"]
+    assert [event["event"] for event in asked["events"]] == ["submitted", "started", "ended"]
     assert (asked["state"], asked["changes"]) == ("ended", [])
 
 

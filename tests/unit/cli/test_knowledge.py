@@ -10,14 +10,14 @@ from tests.unit.cli.conftest import Sterna
 
 
 @pytest.mark.parametrize("knowledge", ["true", "learned", "noisy:0.3"])
-def test_a_simulation_says_what_its_policy_knew(sterna: Sterna, trace: Path, knowledge: str) -> None:
+def test_a_simulation_reports_what_its_policy_knew(sterna: Sterna, trace: Path, knowledge: str) -> None:
     asked = ("simulate", "--trace", trace, "--nodes", "1x8", "--policy", "srjf", "--json", "--knowledge", knowledge)
     run = sterna(*asked)
     assert run.code == 0
     assert run.document["knowledge"] == knowledge
 
 
-def test_a_comparison_says_it_of_each(sterna: Sterna, trace: Path) -> None:
+def test_a_comparison_reports_the_knowledge_of_each_run(sterna: Sterna, trace: Path) -> None:
     asked = ("compare", "--trace", trace, "--nodes", "1x8", "--policies", "srjf,afs-l", "--cores", "1", "--json")
     document = sterna(*asked, "--knowledge", "learned").document
     assert {result["knowledge"] for result in document["results"]} == {"learned"}

@@ -1,4 +1,4 @@
-"""`sterna monitor` says in a sentence what it lacks."""
+"""`sterna monitor` names a missing option in one sentence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_wrong_input_is_answered_with_a_sentence(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["monitor", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
 
 
 def test_the_node_may_come_from_the_environment_as_container_migration_has_it(

@@ -1,4 +1,4 @@
-"""`sterna operator` says in a sentence what cannot be, before it begins."""
+"""`sterna operator` rejects invalid options in one sentence before it connects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.settings import LeaseSettings, OperatorSettings
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> str:
-    """Of a cluster that nobody ever asks."""
+    """Write a kubeconfig of a cluster that is never contacted."""
     file = tmp_path / "config"
     cluster = {"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "lab", "context": {"cluster": "lab", "user": "me"}}
@@ -42,9 +42,9 @@ def test_wrong_settings_are_answered_with_a_sentence(
     arguments: list[str], words: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["operator", "--kubeconfig", kubeconfig, *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
 
 
 def test_the_lease_is_held_as_it_was_set() -> None:

@@ -74,6 +74,6 @@ def test_bad_input_is_refused_in_one_sentence(sterna: Sterna, arguments: tuple[s
 
 
 def test_help_names_the_studies_and_has_examples(sterna: Sterna) -> None:
-    said = sterna("reproduce", "--help").out
-    assert "|".join(STUDIES) in said
-    assert "sterna reproduce voda --json" in said
+    text = sterna("reproduce", "--help").out
+    assert "|".join(STUDIES) in text
+    assert "sterna reproduce voda --json" in text

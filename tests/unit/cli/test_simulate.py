@@ -36,14 +36,14 @@ def test_the_numbers_are_those_worked_out_by_hand(sterna: Sterna, trace: Path) -
     assert summary["preemptions"] == 0
 
 
-def test_a_job_that_can_never_fit_is_named_and_blocks_nobody(sterna: Sterna, trace: Path) -> None:
+def test_a_job_that_can_never_fit_is_named_and_blocks_no_other(sterna: Sterna, trace: Path) -> None:
     run = sterna("simulate", "--trace", trace, "--nodes", "1x4", "--policy", "fifo:backfill=false", "--json")
     assert run.code == 0
     assert run.document["unschedulable"] == ["d"]
     assert run.document["jobs"] == 3
 
 
-def test_a_cluster_too_small_for_everybody_is_no_crash(sterna: Sterna, trace: Path) -> None:
+def test_a_cluster_too_small_for_every_job_is_reported(sterna: Sterna, trace: Path) -> None:
     run = sterna("simulate", "--trace", trace, "--nodes", "1x1", "--policy", "fifo", "--json")
     assert run.code == 0
     assert run.document["unschedulable"] == ["a", "b", "c", "d"]
@@ -58,7 +58,7 @@ def test_a_node_lost_for_ever_leaves_jobs_unfinished(sterna: Sterna, trace: Path
     assert run.document["failures"] == 1
 
 
-def test_a_fault_that_stops_nobody_is_told_as_such(sterna: Sterna, trace: Path) -> None:
+def test_a_fault_that_stops_no_job_is_reported_as_such(sterna: Sterna, trace: Path) -> None:
     asked = ("simulate", "--trace", trace, "--nodes", "2x4", "--policy", "fifo", "--limit", "1")
     run = sterna(*asked, "--fail", "node1@10")
     assert "stopped by lost nodes" in run.out
@@ -141,7 +141,7 @@ def test_the_report_needs_no_network(sterna: Sterna, trace: Path, tmp_path: Path
     assert f"sterna simulate --trace {trace}" in page
 
 
-def test_speedups_that_no_job_has_use_for_are_told_of(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
+def test_unused_speedups_are_reported(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
     curves = tmp_path / "curves.yaml"
     curves.write_text("resnet51: [1, 1.9]\n")
     asked = ("simulate", "--trace", trace, "--nodes", "2x8", "--policy", "fifo", "--speedups", curves, "--json")
@@ -151,7 +151,7 @@ def test_speedups_that_no_job_has_use_for_are_told_of(sterna: Sterna, trace: Pat
     assert sterna(*asked).document["notices"] == []
 
 
-def test_the_report_says_how_many_jobs_were_left_out(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
+def test_the_report_counts_the_jobs_that_were_left_out(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.html"
     sterna("simulate", "--trace", trace, "--nodes", "1x4", "--policy", "fifo", "--report", out)
     assert "4 jobs of " in out.read_text()

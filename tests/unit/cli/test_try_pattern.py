@@ -80,7 +80,7 @@ def test_what_does_not_work_is_said_in_one_sentence(
     assert run.out == ""
 
 
-def test_a_program_is_told_too_that_nothing_matched(sterna: Sterna, tmp_path: Path) -> None:
+def test_json_output_reports_that_nothing_matched(sterna: Sterna, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("hello\n")
     run = sterna("try-pattern", path, "--json")

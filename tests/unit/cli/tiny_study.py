@@ -1,4 +1,4 @@
-"""A study of no consequence, for the tests of `sterna reproduce`: one target holds, one is missed."""
+"""A minimal study for the tests of `sterna reproduce`: one target holds, one is missed."""
 
 from __future__ import annotations
 

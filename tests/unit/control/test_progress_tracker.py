@@ -55,9 +55,9 @@ def test_speed_up_of_a_category_is_learned_from_several_sizes() -> None:
     assert 1.4 < learned_curves.speed("a", 2) < 2.0
     assert learned_curves.speed("a", 2) < learned_curves.speed("a", 4) < 4.0
     assert learned_curves.speed("unheard of", 3) == 3.0
-    assert [lesson.category for lesson in learned_curves.pop_unsaved()] == ["a"]
+    assert [record.category for record in learned_curves.pop_unsaved()] == ["a"]
     assert learned_curves.pop_unsaved() == []
-    assert LearnedCurves(learned_curves.learned.lessons).speed("a", 4) == learned_curves.speed("a", 4)
+    assert LearnedCurves(learned_curves.learned.records).speed("a", 4) == learned_curves.speed("a", 4)
 
 
 def test_tracked_metric_is_the_declared_one_else_loss_else_the_first() -> None:

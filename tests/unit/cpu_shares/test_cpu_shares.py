@@ -1,4 +1,4 @@
-"""How the CPUs of a shared node are divided, by each rule."""
+"""Division of the CPUs of a shared node, by each rule."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def test_where_nodes_are_not_shared_nothing_is_divided() -> None:
 
 
 def test_quality_puts_those_that_still_improve_first() -> None:
-    crowd = (*(replace(job, growth=Growth.CONVERGED) for job in EIGHT[:4]), *EIGHT[4:])
-    weights = weights_of(SharedCluster(crowd, now=0.0), "finish:objective=quality:tail=9")
+    jobs = (*(replace(job, growth=Growth.CONVERGED) for job in EIGHT[:4]), *EIGHT[4:])
+    weights = weights_of(SharedCluster(jobs, now=0.0), "finish:objective=quality:tail=9")
     assert [weights[f"j{n}"] > 1 for n in range(8)] == [False] * 4 + [True] * 4
 
 
 def test_growth_takes_from_converged_jobs_whatever_they_have_left() -> None:
     kinds = (Growth.PROGRESSING, Growth.WATCHING, Growth.CONVERGED)
-    crowd = tuple(SharedJob(kind.name, growth=kind, left=math.nan) for kind in kinds)
-    weights = weights_of(SharedCluster(crowd), "growth")
+    jobs = tuple(SharedJob(kind.name, growth=kind, left=math.nan) for kind in kinds)
+    weights = weights_of(SharedCluster(jobs), "growth")
     assert weights == {"PROGRESSING": 1.0, "WATCHING": 0.5, "CONVERGED": 0.05}
 
 

@@ -1,4 +1,4 @@
-"""The check catches every violation: a good plan passes, the same plan bent in one place does not."""
+"""`check` finds every violation: a valid plan passes, the same plan with one change does not."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def a_good_plan() -> Good:
     return good
 
 
-def replaced(number: int, **fields: Any) -> Bend:
-    """The same plan with one action changed."""
+def replace_action(number: int, **fields: Any) -> Bend:
+    """Change fields of one action of a plan."""
     return lambda actions: [*actions[:number], actions[number]._replace(**fields), *actions[number + 1 :]]
 
 
@@ -68,21 +68,21 @@ def test_a_good_plan_passes() -> None:
     [
         pytest.param(lambda actions: actions + actions[-1:], id="a job twice"),
         pytest.param(lambda actions: actions[::-1], id="room used before it is free"),
-        pytest.param(replaced(2, key=JobKey(0)), id="a job under another's number"),
-        pytest.param(replaced(2, row=0), id="a job under another's row"),
-        pytest.param(replaced(0, before=Assignment(((0, 1),))), id="it does not sit where the plan assumes"),
-        pytest.param(replaced(3, before=NOWHERE, kind=ActionKind.START), id="it runs already"),
-        pytest.param(replaced(2, after=Assignment(((0, 1),))), id="below its minimum"),
-        pytest.param(replaced(2, after=Assignment(((0, 2), (2, 1), (1, 1)))), id="above its maximum"),
-        pytest.param(replaced(1, kind=ActionKind.GROW), id="a shrink called growth"),
-        pytest.param(replaced(0, after=Assignment(((0, 2),))), id="a stop that stops nothing"),
-        pytest.param(replaced(2, after=NOWHERE), id="a start that starts nothing"),
-        pytest.param(replaced(2, after=Assignment(((0, 3),))), id="a node over-committed"),
+        pytest.param(replace_action(2, key=JobKey(0)), id="a job under another's number"),
+        pytest.param(replace_action(2, row=0), id="a job under another's row"),
+        pytest.param(replace_action(0, before=Assignment(((0, 1),))), id="it does not sit where the plan assumes"),
+        pytest.param(replace_action(3, before=NOWHERE, kind=ActionKind.START), id="it runs already"),
+        pytest.param(replace_action(2, after=Assignment(((0, 1),))), id="below its minimum"),
+        pytest.param(replace_action(2, after=Assignment(((0, 2), (2, 1), (1, 1)))), id="above its maximum"),
+        pytest.param(replace_action(1, kind=ActionKind.GROW), id="a shrink called growth"),
+        pytest.param(replace_action(0, after=Assignment(((0, 2),))), id="a stop that stops nothing"),
+        pytest.param(replace_action(2, after=NOWHERE), id="a start that starts nothing"),
+        pytest.param(replace_action(2, after=Assignment(((0, 3),))), id="a node over-committed"),
         pytest.param(lambda actions: actions[1:], id="room used that nobody freed"),
-        pytest.param(replaced(2, after=Assignment(((0, 2), (2, 1)))), id="a device used twice by two actions"),
-        pytest.param(replaced(2, after=Assignment(((0, 4), (1, -1)))), id="fewer than no workers on a node"),
-        pytest.param(replaced(2, after=Assignment(((0, 2), (7, 1)))), id="a node that does not exist"),
-        pytest.param(replaced(2, after=Assignment(((0, 2), (ANYWHERE, 1)))), id="a worker in the air"),
+        pytest.param(replace_action(2, after=Assignment(((0, 2), (2, 1)))), id="a device used twice by two actions"),
+        pytest.param(replace_action(2, after=Assignment(((0, 4), (1, -1)))), id="fewer than no workers on a node"),
+        pytest.param(replace_action(2, after=Assignment(((0, 2), (7, 1)))), id="a node that does not exist"),
+        pytest.param(replace_action(2, after=Assignment(((0, 2), (ANYWHERE, 1)))), id="a worker in the air"),
     ],
 )
 def test_a_bent_plan_does_not(bend: Bend) -> None:
@@ -92,7 +92,7 @@ def test_a_bent_plan_does_not(bend: Bend) -> None:
 
 
 @pytest.mark.parametrize("node", ["closed", "tainted", "without the label"])
-def test_nobody_is_put_where_it_may_not_be(node: str) -> None:
+def test_a_plan_with_a_job_on_a_forbidden_node_is_rejected(node: str) -> None:
     nodes = {
         "closed": a_node("n0", 4, is_open=False, labels={"zone": "a"}),
         "tainted": a_node("n0", 4, taints=("lab",), labels={"zone": "a"}),

@@ -1,4 +1,4 @@
-"""The decision as a whole: terms between policy and placement, marks, and what it does not do."""
+"""`decide` as a whole: negotiation of policy and placement, marks, and limits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sterna.wiring import make_placement, make_policy, rules_of
 from tests.builders import a_job, a_node, a_snapshot, after, decided, some_nodes
 
 
-def deaf(snapshot: Snapshot) -> Target:
-    """A policy that asks for four workers each, whatever it is told."""
+def ignores_caps(snapshot: Snapshot) -> Target:
+    """Request four workers for each job, regardless of the snapshot."""
     return Target(np.full(len(snapshot.jobs), 4, dtype=np.int64))
 
 
-def test_a_policy_that_does_not_listen_is_our_bug() -> None:
+def test_a_policy_that_ignores_its_caps_raises_a_bug() -> None:
     snapshot = a_snapshot([a_job("a", (1, 4), devices=2)], some_nodes(3, 3))
     with pytest.raises(Bug, match="do not come to terms"):
-        decide(snapshot, Rules(deaf, make_placement("stay")))
+        decide(snapshot, Rules(ignores_caps, make_placement("stay")))
 
 
-def restless(snapshot: Snapshot) -> Target:
+def alternates(snapshot: Snapshot) -> Target:
     """A policy that always wants the other one of two jobs to run."""
     runs = snapshot.jobs.workers > 0
     wanted = ~runs if runs.any() else np.array([True, False])
@@ -39,7 +39,7 @@ def stepping(snapshot: Snapshot) -> Target:
     return Target(wanted)
 
 
-def test_a_plan_is_thought_on_as_long_as_each_would_be_followed_by_another() -> None:
+def test_a_plan_is_projected_until_its_outcome_is_stable() -> None:
     jobs = [a_job(f"j{number}", submit=number) for number in range(12)]
     snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 1)], now=50)
     decision = decide(snapshot, Rules(stepping, make_placement("stay")))
@@ -47,11 +47,11 @@ def test_a_plan_is_thought_on_as_long_as_each_would_be_followed_by_another() -> 
 
 
 @pytest.mark.parametrize(("sizes", "first"), [((1, 1), "a"), ((2, 1), "a"), ((1, 2), "b")])
-def test_where_no_plan_would_last_the_one_that_uses_most_is_kept(sizes: tuple[int, int], first: str) -> None:
-    """Whoever it is, it is not stopped for the other one a moment later."""
+def test_of_a_cycle_of_plans_the_one_that_uses_most_units_is_kept(sizes: tuple[int, int], first: str) -> None:
+    """The kept job is not stopped for the other one in the next round."""
     jobs = [a_job("a", sizes[0]), a_job("b", sizes[1], submit=1)]
     snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 2)], now=5)
-    rules = Rules(restless, make_placement("stay"))
+    rules = Rules(alternates, make_placement("stay"))
     decision = decide(snapshot, rules)
     assert [snapshot.jobs.name_of(action.row) for action in decision.plan] == [first]
     assert not decide(after(snapshot, decision), rules).plan.actions
@@ -60,10 +60,10 @@ def test_where_no_plan_would_last_the_one_that_uses_most_is_kept(sizes: tuple[in
 def test_of_plans_that_would_undo_each_other_and_use_as_much_none_is_carried_out() -> None:
     jobs = [a_job("a", 2), a_job("b", 2, submit=1, on={"n0": 2})]
     snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 2)], now=5)
-    assert not decide(snapshot, Rules(restless, make_placement("stay"))).plan.actions
+    assert not decide(snapshot, Rules(alternates, make_placement("stay"))).plan.actions
 
 
-def test_nobody_grows_in_one_round_to_be_stopped_in_the_next() -> None:
+def test_no_job_grows_in_one_round_to_be_stopped_in_the_next() -> None:
     """Closed nodes, CPUs and a full cluster: four thoughts do not reach the plan that lasts."""
     nodes = [
         *(a_node("n2", 2, cpus=8), a_node("n3", 4, cpus=8, is_open=False), a_node("n4", 2, cpus=8)),
@@ -114,7 +114,7 @@ def test_a_job_that_may_not_run_now_gets_nothing(info: object) -> None:
 
 
 @pytest.mark.parametrize("info", rules_of(RuleKind.POLICY), ids=lambda info: info.name)
-def test_a_job_that_fits_no_node_blocks_nobody(info: object) -> None:
+def test_a_job_that_fits_no_node_blocks_no_other(info: object) -> None:
     jobs = [a_job("never", 1, selector={"zone": "moon"}), a_job("huge", 99), a_job("other", 2, submit=1)]
     allocation = decided(a_snapshot(jobs, some_nodes(2, 2), now=1000), info.name).allocation  # type: ignore[attr-defined]
     assert allocation == {"never": 0, "huge": 0, "other": 2}

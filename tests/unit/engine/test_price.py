@@ -1,10 +1,10 @@
-"""The price of a move, and the memory that keeps two jobs from changing places for ever."""
+"""The price of a move, and the record that keeps two jobs from swapping places repeatedly."""
 
 from __future__ import annotations
 
 import pytest
 
-from sterna.engine.price import Memory, cost, devices, pays
+from sterna.engine.price import MoveHistory, cost, devices, pays
 from tests.shared_nodes import SharedCluster, SharedJob
 
 
@@ -37,15 +37,15 @@ MOVED = SharedJob("victim", ((1, 1),), moves=1, moved_at=90.0, moved_from=0, evi
 STAYED = SharedJob("evictor", ((0, 1),))
 
 
-def test_nobody_goes_back_until_something_has_changed() -> None:
+def test_no_job_moves_back_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
-    assert Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
-    assert not Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
+    assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
+    assert not MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
 
 
-def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> None:
+def test_no_job_follows_the_one_it_displaced_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
-    assert Memory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
+    assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
 
 
 @pytest.mark.parametrize("cluster", [
@@ -53,9 +53,9 @@ def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> No
     SharedCluster((MOVED, SharedJob("evictor", growth_since=95.0)), last_event=80.0),
 ], ids=["a job came or ended", "a job grows otherwise"])  # fmt: skip
 def test_a_change_makes_the_way_back_free(cluster: SharedCluster) -> None:
-    memory = Memory(cluster.snapshot)
-    assert not memory.undoes(_row(cluster, "victim"), 0)
-    assert not memory.undoes(_row(cluster, "evictor"), 1)
+    history = MoveHistory(cluster.snapshot)
+    assert not history.undoes(_row(cluster, "victim"), 0)
+    assert not history.undoes(_row(cluster, "evictor"), 1)
 
 
 def _row(cluster: SharedCluster, name: str) -> int:

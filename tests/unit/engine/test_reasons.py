@@ -1,4 +1,4 @@
-"""Why a job waits or changed: the right code and the number that is missing, in one sentence."""
+"""Reasons of waiting and changed jobs: the code and the missing number, in one sentence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_strict_order_keeps_a_job_behind() -> None:
     assert reasons["small"].startswith("waits: jobs that go first under this policy ")
 
 
-def test_a_job_that_asked_for_more_than_is_free_is_told_how_much_is_missing() -> None:
+def test_the_reason_of_a_job_that_requests_more_than_is_free_counts_what_is_missing() -> None:
     """Tiresias gives the request or nothing: 4 asked for, 2 free, though the minimum of 1 would fit."""
     jobs = [a_job("runs", 4, on={"n0": 4}), a_job("a", (1, 8), workers=4, submit=1)]
     result = decided(a_snapshot(jobs, 6), "tiresias")
@@ -60,7 +60,7 @@ def test_cpus_are_called_cpus() -> None:
     assert reasons == {"waits": "waits: 2 more CPUs needed (1 free)."}
 
 
-def test_growth_and_shrinking_tell_both_sizes() -> None:
+def test_reasons_of_resizes_name_both_sizes() -> None:
     jobs = [a_job("a", (1, 4), on={"n0": 4}), a_job("b", (1, 4), submit=1)]
     reasons = decided(a_snapshot(jobs, 4), "elastic-fifo").reasons
     assert reasons["a"] == "shrank from 4 to 2 workers to make room for b."
@@ -69,7 +69,7 @@ def test_growth_and_shrinking_tell_both_sizes() -> None:
     assert grown.startswith("grew from 1 to 4 workers")
 
 
-def test_a_job_shrunk_by_the_rule_alone_blames_nobody() -> None:
+def test_a_job_shrunk_by_the_rule_alone_has_no_evictor() -> None:
     reasons = decided(a_snapshot([a_job("a", (1, 4), on={"n0": 4})], 4), "fifo").reasons
     assert reasons == {"a": "shrank from 4 to 1 worker, the share that the policy gives it now."}
 

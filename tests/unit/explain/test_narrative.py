@@ -57,7 +57,7 @@ def record(journal: Path) -> Record:
 
 def told(journal: Path, job: str, **where: Any) -> list[tuple[float, str]]:
     answer: Any = explain(journal, job, **where)
-    return [(event["at_s"], event["sentence"]) for event in answer["story"]]
+    return [(event["at_s"], event["sentence"]) for event in answer["events"]]
 
 
 def changes(journal: Path, job: str, **where: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_story_says_why_a_job_never_fits(record: Record, journal: Path) -> None:
     record([a_job("a", 1, remaining=10), a_job("whale", (9, 9), remaining=10)])
     answer: Any = explain(journal, "whale")
     assert answer["state"] == "waits"
-    assert "cannot run: it needs 9 workers at once" in answer["story"][-1]["sentence"]
+    assert "cannot run: it needs 9 workers at once" in answer["events"][-1]["sentence"]
     assert {change["change"]: change["amount"] for change in answer["changes"]} == {"devices": 5, "minimum": 4}
 
 
@@ -200,8 +200,8 @@ def test_waits_of_a_story_add_up_to_the_simulated_wait(record: Record, journal: 
     backend = record(jobs, "2x2", policy)
     for name, waited in zip(backend.jobs.name, backend.waited, strict=True):
         answer: Any = explain(journal, name)
-        assert sum(event.get("wait_s", 0) for event in answer["story"]) == pytest.approx(waited)
-        assert answer["story"][-1]["event"] == "ended"
+        assert sum(event.get("wait_s", 0) for event in answer["events"]) == pytest.approx(waited)
+        assert answer["events"][-1]["event"] == "ended"
 
 
 # What would start it.

@@ -1,4 +1,4 @@
-"""Objects as users submit them and as a server returns them: say what matters, leave out the rest."""
+"""Builders of objects as users submit them and as a server returns them, with defaults for every field."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def old_manifest(name: str) -> Object:
     return found
 
 
-def returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
+def as_returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
     """As the server returns what was submitted."""
     added = {
         "namespace": "default",
@@ -45,11 +45,11 @@ def returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
 
 
 def job_object(manifest: Mapping[str, Any], **meta: Any) -> JobObject:
-    return msgspec.json.decode(msgspec.json.encode(returned(manifest, **meta)), type=JobObject)
+    return msgspec.json.decode(msgspec.json.encode(as_returned(manifest, **meta)), type=JobObject)
 
 
 def pod_object(manifest: Mapping[str, Any], **meta: Any) -> Pod:
-    return msgspec.json.decode(msgspec.json.encode(returned(manifest, **meta)), type=Pod)
+    return msgspec.json.decode(msgspec.json.encode(as_returned(manifest, **meta)), type=Pod)
 
 
 def resource_of(manifest: Mapping[str, Any]) -> Resource:
@@ -83,7 +83,7 @@ def template(
 
 
 def group(replicas: int | None = 1, restart: str = "", **more: Any) -> Object:
-    """Replicas of one type; what else is said is said of their template."""
+    """Return replicas of one type; `more` goes into their template."""
     found: Object = {"template": template(**more)}
     if replicas is not None:
         found["replicas"] = replicas
@@ -100,7 +100,7 @@ def tf_job(
     name: str = "digits",
     **spec: Any,
 ) -> Object:
-    """One parameter server and two workers, unless told otherwise."""
+    """Return a TFJob, by default with one parameter server and two workers."""
     replicas = {"PS": group(), "Worker": group(2)} if groups is None else groups
     bounds = {key: value for key, value in (("min-instances", low), ("max-instances", high)) if value is not None}
     return {

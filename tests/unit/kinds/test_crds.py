@@ -1,4 +1,4 @@
-"""The definitions as files: in step with what is read, written so that a server takes them."""
+"""CRD files: they agree with the parsers, and an API server accepts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests become jobs: every kind, several in one file, and what has no meaning here is said."""
+"""Manifests become jobs: every kind, several in one file, with a notice for each ignored field."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_files_of_the_mpi_operator_are_found_where_they_are_here(
     assert with_local_paths(command) == expected
 
 
-def test_an_mpi_job_without_variables_has_as_many_workers_as_it_says() -> None:
+def test_an_mpi_job_without_variables_has_the_workers_of_its_spec() -> None:
     text = "\n".join(line for line in MPI_JOB.replace("replicas: 1", "replicas: 3").splitlines() if "_NP" not in line)
     job = only(text.replace("{name: NP,", "{name: OTHER,"))
     assert (job.minimum, job.maximum, job.request) == (3, 3, 3)
@@ -110,7 +110,7 @@ def test_an_elastic_pytorch_job_is_resized_by_torchrun() -> None:
     assert (job.worker.cpus, job.worker.devices) == (500, 1000)
 
 
-def test_a_tfjob_says_whether_its_first_worker_or_all_of_them_end_it() -> None:
+def test_the_success_policy_of_a_tfjob_decides_which_workers_end_it() -> None:
     """DRAGON-45."""
     text = TF_JOB.replace("  cleanPodPolicy:", "  successPolicy: AllWorkers\n  cleanPodPolicy:")
     assert [only(each).is_done_by_first for each in (TF_JOB, text)] == [True, False]
@@ -123,7 +123,7 @@ def test_replica_types_keep_their_own_restart_policies() -> None:
     assert [job.restart_of(each) for each in ("worker", "ps")] == [RestartPolicy.EXIT_CODE, RestartPolicy.ON_FAILURE]
 
 
-def test_how_often_a_job_that_does_not_say_is_tried_again_is_up_to_whoever_runs_its_kind() -> None:
+def test_the_default_number_of_retries_depends_on_the_kind() -> None:
     """DRAGON-43: Kubeflow's operator has no limit then, the Job of an MPI launcher has six."""
     assert [only(each).backoff_limit for each in (TF_JOB, MPI_JOB)] == [None, 6]
 

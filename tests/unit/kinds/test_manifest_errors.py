@@ -75,10 +75,10 @@ REFUSED = [
 def test_a_wrong_manifest_is_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         load(text, "j")
-    said = str(caught.value)
-    assert sentence in said
-    assert "\n" not in said
-    assert said.startswith("j")
+    message = str(caught.value)
+    assert sentence in message
+    assert "\n" not in message
+    assert message.startswith("j")
 
 
 def test_references_that_multiply_do_not_fill_the_memory() -> None:

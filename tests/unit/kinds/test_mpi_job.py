@@ -81,13 +81,13 @@ def test_patches_change_what_they_are_about_and_nothing_else() -> None:
     }
 
 
-def translated(name: str = "") -> dict[str, Any]:
+def converted_manifest(name: str = "") -> dict[str, Any]:
     return convert_v1(old_manifest("voda-mpijob.yaml"), name)
 
 
 def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
     """VODA-1, VODA-66."""
-    job = translated()
+    job = converted_manifest()
     assert job["apiVersion"] == "kubeflow.org/v2beta1"
     assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "suspend": True}
     assert "cleanPodPolicy" not in job["spec"]
@@ -100,7 +100,7 @@ def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
 
 
 def test_a_translated_job_asks_for_what_was_written() -> None:
-    job = parsed_job(translated())
+    job = parsed_job(converted_manifest())
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 4)
     assert job.spec.progress.total == 5
     assert job.needs.selector == (("vodascheduler/accelerator", "rtx-2080ti"),)
@@ -108,14 +108,14 @@ def test_a_translated_job_asks_for_what_was_written() -> None:
 
 def test_a_unique_name_keeps_the_category() -> None:
     """VODA-3 to 5."""
-    job = translated("keras-20240501-120000")
+    job = converted_manifest("keras-20240501-120000")
     assert job["metadata"]["name"] == "keras-20240501-120000"
     env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
     assert [each["value"] for each in env if each["name"] == "JOB_NAME"] == ["keras-20240501-120000"]
     assert parsed_job(job).spec.category == "tensorflow2-keras-mnist-elastic"
 
 
-def test_a_job_of_the_present_operator_keeps_all_that_it_says() -> None:
+def test_a_job_of_the_current_operator_version_is_unchanged() -> None:
     """Only the lines by which a job becomes Sterna's are added."""
     job = mpi_job({"JOB_NAME": "mine"}, scheduler="", runPolicy={"backoffLimit": 2})
     job["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": False}
@@ -146,7 +146,7 @@ TYPE = {"vodascheduler/accelerator": "rtx-2080ti"}
         pytest.param({}, {}, {}, "it names no type of GPU", id="VODA-10"),
     ],
 )
-def test_a_worker_of_voda_s_has_one_gpu_of_its_type_and_what_is_made_up_is_told(
+def test_a_worker_of_voda_has_one_gpu_of_its_type_and_defaults_are_reported(
     selector: dict[str, str], limits: dict[str, Any], expected: dict[str, Any], remark: str
 ) -> None:
     job = a_vodas_worker(selector, limits)
@@ -167,15 +167,15 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("args", "slots"), ARGUMENTS)
-def test_horovod_is_told_the_slots_that_the_script_no_longer_prints(args: list[str], slots: str) -> None:
+def test_horovod_gets_the_slots_that_the_script_no_longer_prints(args: list[str], slots: str) -> None:
     launcher = group(1, name="launcher", args=args)
     spec = {"slotsPerWorker": 2, "mpiReplicaSpecs": {"launcher": launcher, "worker": group(name="worker")}}
     job = convert_v1({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "a"}, "spec": spec})
     made = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"]
-    said = " ".join(made)
-    assert said.count("--slots-per-host") == bool(slots)
-    assert slots in said
-    assert said.replace(f" {slots}", "") == " ".join(args).replace(f" {slots}", "")
+    command_line = " ".join(made)
+    assert command_line.count("--slots-per-host") == bool(slots)
+    assert slots in command_line
+    assert command_line.replace(f" {slots}", "") == " ".join(args).replace(f" {slots}", "")
 
 
 @pytest.mark.parametrize("missing", ["Launcher", "Worker"])

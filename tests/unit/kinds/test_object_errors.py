@@ -1,4 +1,4 @@
-"""What cannot be run is refused in one sentence, and no object whatever does anything else."""
+"""Objects that cannot run are rejected in one sentence; no object raises anything else."""
 
 from __future__ import annotations
 
@@ -158,10 +158,10 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(manifest: Object, sentenc
     """DRAGON-2."""
     with pytest.raises(UserError) as caught:
         parsed_job(manifest)
-    said = str(caught.value)
-    assert sentence in said
-    assert "\n" not in said
-    assert said.endswith((".", "?"))
+    message = str(caught.value)
+    assert sentence in message
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
 
 
 def test_the_longest_name_that_fits_is_taken() -> None:
@@ -180,7 +180,7 @@ def test_fields_that_stand_empty_count_as_absent() -> None:
 @pytest.mark.parametrize(
     ("resource", "word"), [(TF_JOBS, "InvalidTFJobSpec"), (TRAINING_JOBS, "Invalid"), (PODS, "Invalid")]
 )
-def test_a_condition_calls_it_what_people_of_that_kind_know(resource: Resource, word: str) -> None:
+def test_condition_reasons_are_those_of_the_kind(resource: Resource, word: str) -> None:
     assert invalid_reason(resource) == word
 
 
@@ -225,26 +225,26 @@ def paths_in(value: object, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]
     return found
 
 
-def replaced_at(value: Any, path: tuple[Any, ...], by: object) -> Any:
+def replace_at(value: Any, path: tuple[Any, ...], by: object) -> Any:
     if not path:
         return by
     if isinstance(value, dict):
-        return {key: replaced_at(inner, path[1:], by) if key == path[0] else inner for key, inner in value.items()}
-    return [replaced_at(inner, path[1:], by) if key == path[0] else inner for key, inner in enumerate(value)]
+        return {key: replace_at(inner, path[1:], by) if key == path[0] else inner for key, inner in value.items()}
+    return [replace_at(inner, path[1:], by) if key == path[0] else inner for key, inner in enumerate(value)]
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> tuple[Resource, Object, Object]:
+def invalid_objects(draw: st.DrawFn) -> tuple[Resource, Object, Object]:
     """A resource, a specification in which some places hold garbage, and annotations."""
     resource = draw(st.sampled_from(list(KINDS)))
     spec: Any = KINDS[resource]["spec"]
     for _ in range(draw(st.integers(1, 3))):
-        spec = replaced_at(spec, draw(st.sampled_from(paths_in(spec))), draw(GARBAGE))
+        spec = replace_at(spec, draw(st.sampled_from(paths_in(spec))), draw(GARBAGE))
     annotations = draw(st.dictionaries(WORDS | st.just("sterna.dev/max-workers"), st.text(max_size=4), max_size=3))
     return resource, spec, annotations
 
 
-def made_of(job: ParsedJob) -> None:
+def build_all(job: ParsedJob) -> None:
     """Everything that is made of what was read."""
     gang = [ReplicaAssignment(each.type, 0, "a") for each in job.spec.replicas]
     for replica in gang:
@@ -272,7 +272,7 @@ GARBLED: list[object] = [
 ]
 
 
-def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
+def assert_parsed_or_rejected(resource: Resource, spec: object, annotations: Object) -> None:
     """Whatever becomes of it, nothing but a sentence is raised."""
     data = msgspec.json.encode({"metadata": {"name": "a", "annotations": annotations}, "spec": spec})
     job = msgspec.json.decode(data, type=JobObject)
@@ -283,7 +283,7 @@ def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
     with contextlib.suppress(UserError):
         found = parse_job(job, resource, ParseContext(default_image="x"))
         if found.ownership is not PodOwnership.MPI_OPERATOR:
-            made_of(found)
+            build_all(found)
 
 
 @pytest.mark.parametrize("resource", KINDS, ids=lambda resource: resource.kind)
@@ -291,18 +291,18 @@ def test_garbage_at_any_one_place_is_refused_or_harmless(resource: Resource) -> 
     spec = KINDS[resource]["spec"]
     for path in paths_in(spec):
         for garbage in GARBLED:
-            swallowed(resource, replaced_at(spec, path, garbage), {})
+            assert_parsed_or_rejected(resource, replace_at(spec, path, garbage), {})
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(spoiled())
+@given(invalid_objects())
 @example((TRAINING_JOBS, {"image": "a", "env": {"\ud800": "x"}}, {}))
 @example((TF_JOBS, {"tfReplicaSpecs": {"Worker": None}}, {}))
 @example((MPI_JOBS, [], {}))
 def test_no_object_raises_anything_but_its_sentence(drawn: tuple[Resource, Object, Object]) -> None:
     resource, spec, annotations = drawn
     with contextlib.suppress(UnicodeEncodeError):  # no server sends such a text
-        swallowed(resource, spec, annotations)
+        assert_parsed_or_rejected(resource, spec, annotations)
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,4 +1,4 @@
-"""PyTorchJobs: elastic ones meet by torchrun, the others are told who is who."""
+"""PyTorchJobs: elastic ones use torchrun's rendezvous, the others get rank and addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_elastic_agents_meet_at_worker_0_by_the_name_of_its_service() -> None:
     assert service_of(job, "worker", 0)["spec"]["ports"] == [{"name": "pytorchjob-port", "port": 23456}]
 
 
-def test_what_the_policy_says_about_torchrun_is_passed_on() -> None:
+def test_the_elastic_policy_is_passed_to_torchrun() -> None:
     policy = {
         "minReplicas": 1,
         "maxReplicas": 3,
@@ -46,8 +46,8 @@ def test_what_the_policy_says_about_torchrun_is_passed_on() -> None:
     }
     job = parsed_job(pytorch_job({"Worker": group(2, name="pytorch")}, policy, nprocPerNode="auto"))
     variables = variables_of(pod_of(job, GANG[0], GANG, 1))
-    told = {name: value for name, value in variables.items() if name.startswith("PET_")}
-    assert told == {
+    found = {name: value for name, value in variables.items() if name.startswith("PET_")}
+    assert found == {
         "PET_NNODES": "1:3",
         "PET_NPROC_PER_NODE": "auto",
         "PET_RDZV_BACKEND": "etcd",
@@ -62,11 +62,11 @@ def test_a_fixed_gang_calls_its_master() -> None:
     job = parsed_job(pytorch_job({"Master": group(name="pytorch"), "Worker": group(2, name="pytorch")}))
     assert (job.spec.minimum, job.spec.maximum, job.shape.ps) == (2, 2, 1)
     gang = [ReplicaAssignment("master", 0, "a"), *GANG]
-    told = [variables_of(pod_of(job, replica, gang, 1)) for replica in gang]
-    assert [each["RANK"] for each in told] == ["0", "1", "2"]
-    assert {each["WORLD_SIZE"] for each in told} == {"3"}
-    assert {each["MASTER_ADDR"] for each in told} == {"resnet-master-0.default.svc"}
-    assert {each["MASTER_PORT"] for each in told} == {"23456"}
+    found = [variables_of(pod_of(job, replica, gang, 1)) for replica in gang]
+    assert [each["RANK"] for each in found] == ["0", "1", "2"]
+    assert {each["WORLD_SIZE"] for each in found} == {"3"}
+    assert {each["MASTER_ADDR"] for each in found} == {"resnet-master-0.default.svc"}
+    assert {each["MASTER_PORT"] for each in found} == {"23456"}
     labels = pod_of(job, gang[0], gang, 1)["metadata"]["labels"]
     assert labels["training.kubeflow.org/job-role"] == "master"
 

@@ -1,4 +1,4 @@
-"""TFJobs: what is read of them, and what their replicas are told (DRAGON-1 to 10, 32, 77)."""
+"""TFJobs: parsed fields and the environment of their replicas (DRAGON-1 to 10, 32, 77)."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_an_evaluator_is_not_part_of_the_cluster_that_trains() -> None:
     assert config["task"] == {"type": "evaluator", "index": 0}
 
 
-def test_every_container_knows_its_peers_and_a_port_is_there_if_nobody_wrote_one() -> None:
+def test_every_container_knows_its_peers_and_has_a_default_port() -> None:
     """DRAGON-3, DRAGON-7."""
     sidecar = {"name": "proxy", "image": "registry.example/proxy:1", "env": [{"name": "TF_CONFIG", "value": "mine"}]}
     groups = {"PS": group(), "Worker": group(2)}
@@ -247,15 +247,15 @@ def test_a_chief_with_devices_is_counted_as_the_first_worker() -> None:
     assert config_of(pod_of(job, gang[3], gang, 1))["task"] == {"type": "worker", "index": 1}
 
 
-def test_restart_policies_are_told_to_the_kubelet_as_it_knows_them() -> None:
+def test_restart_policies_are_translated_for_the_kubelet() -> None:
     """DRAGON-42, DRAGON-43: exit codes are judged by us; what has completed is never run again."""
-    told = {}
+    policies = {}
     for written in ("Always", "OnFailure", "Never", "ExitCode"):
         job = parsed_job(tf_job({"PS": group(restart="OnFailure"), "Worker": group(2, restart=written)}))
         gang = replicas("a")
-        told[written] = (job.spec.restart.value, pod_of(job, gang[1], gang, 1)["spec"]["restartPolicy"])
+        policies[written] = (job.spec.restart.value, pod_of(job, gang[1], gang, 1)["spec"]["restartPolicy"])
         assert pod_of(job, gang[0], gang, 1)["spec"]["restartPolicy"] == "OnFailure"
-    assert told == {
+    assert policies == {
         "Always": ("OnFailure", "OnFailure"),
         "OnFailure": ("OnFailure", "OnFailure"),
         "Never": ("Never", "Never"),
@@ -286,7 +286,7 @@ def test_an_operator_for_kubeshare_leaves_all_other_kinds_to_the_one_beside_it()
         assert not is_managed(each, kind, ParseContext(kubeshare=KubeShare.ONLY))
 
 
-def test_a_job_that_somebody_else_manages_is_left_alone() -> None:
+def test_a_job_of_another_manager_is_ignored() -> None:
     theirs = job_object(tf_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     ours = job_object(tf_job(runPolicy={"managedBy": "sterna.dev/operator"}))
     assert not is_managed(theirs, TF_JOBS)

@@ -79,7 +79,7 @@ def test_devices_of_another_make_are_asked_for_where_the_cluster_has_them() -> N
     assert made["resources"]["limits"] == {"amd.com/gpu": 1}
 
 
-def test_the_cluster_may_have_an_image_for_those_who_name_none() -> None:
+def test_the_cluster_may_have_a_default_image() -> None:
     made = container_of(training_job(image=""), ParseContext(default_image="registry.example/default:1"))
     assert made["image"] == "registry.example/default:1"
 
@@ -105,7 +105,7 @@ def test_fields_are_laid_over_the_first_container_of_a_template() -> None:
 
 def test_the_time_to_save_is_the_pod_s_grace() -> None:
     replica = ReplicaAssignment("worker", 0, "a")
-    told = [
+    values = [
         pod_of(parsed_job(manifest), replica, [replica], 1)["spec"]["terminationGracePeriodSeconds"]
         for manifest in (
             training_job(grace="1.5s"),
@@ -114,7 +114,7 @@ def test_the_time_to_save_is_the_pod_s_grace() -> None:
             training_job(),
         )
     ]
-    assert told == [2, 120, 7, 30]
+    assert values == [2, 120, 7, 30]
 
 
 def test_every_start_is_ours_so_the_kubelet_restarts_nothing() -> None:
@@ -151,7 +151,7 @@ def test_torchrun_s_agents_meet_as_those_of_a_pytorch_job_do() -> None:
     assert variables_of(pod_of(job, replica, [replica], 1))["PET_NNODES"] == "1:4"
 
 
-def test_workers_cannot_join_in_place_and_the_user_is_told() -> None:
+def test_in_place_resizing_falls_back_to_restart_with_a_notice() -> None:
     job = parsed_job(training_job(workers="1:4", resizing="in-place"))
     assert job.spec.resizing is Resizing.RESTART
     assert "resized by checkpoint and restart" in job.spec.notices[0]
@@ -180,7 +180,7 @@ def test_life_cycle_fields_are_understood() -> None:
     assert job.spec.priority == 4
 
 
-def test_selector_tolerations_and_affinity_say_which_nodes_it_takes() -> None:
+def test_selector_tolerations_and_affinity_determine_the_allowed_nodes() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pod = {

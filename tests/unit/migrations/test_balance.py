@@ -1,4 +1,4 @@
-"""Balance: off a crowded node, or out of the way once converged."""
+"""Balance: moves off overloaded nodes, and of converged jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sterna.model.growth import Growth, Strict
 from sterna.wiring import make_migration
 from tests.shared_nodes import SharedCluster, SharedJob, decided, moves_of
 
-CROWD = tuple(SharedJob(f"c{number}", left=800.0) for number in range(8))
+JOBS = tuple(SharedJob(f"c{number}", left=800.0) for number in range(8))
 THREE = (16.0, 16.0, 16.0)
 
 
@@ -18,15 +18,15 @@ THREE = (16.0, 16.0, 16.0)
 def test_a_job_of_an_overloaded_node_moves_to_the_least_loaded(rule: str) -> None:
     """DRAGON-64, 65, 70."""
     some = tuple(SharedJob(f"s{n}", ((1, 1),), left=800.0) for n in range(2))
-    cluster = SharedCluster((*CROWD, *some), cores=THREE)
+    cluster = SharedCluster((*JOBS, *some), cores=THREE)
     assert list(moves_of(cluster, decided(cluster, rule)).values()) == [(2,)]
 
 
 @pytest.mark.parametrize("rule", ["balance", "balance:strict=true"])
 def test_no_job_moves_where_all_nodes_are_alike(rule: str) -> None:
     """DRAGON-70: the source is among the best, so that the request is dropped and leaves nothing behind (DRAGON-75)."""
-    other = tuple(replace(job, name=f"d{n}", on=((1, 1),)) for n, job in enumerate(CROWD))
-    cluster = SharedCluster((*CROWD, *other))
+    other = tuple(replace(job, name=f"d{n}", on=((1, 1),)) for n, job in enumerate(JOBS))
+    cluster = SharedCluster((*JOBS, *other))
     decision = decided(cluster, rule)
     assert len(decision.plan) == 0
 
@@ -34,7 +34,7 @@ def test_no_job_moves_where_all_nodes_are_alike(rule: str) -> None:
 def test_the_threshold_counts_standard_deviations() -> None:
     """DRAGON-64: loads 8, 4, 0 are at most 1.22 population standard deviations above their mean."""
     some = tuple(SharedJob(f"s{n}", ((1, 1),), left=800.0) for n in range(4))
-    cluster = SharedCluster((*CROWD, *some), cores=THREE)
+    cluster = SharedCluster((*JOBS, *some), cores=THREE)
     assert moves_of(cluster, decided(cluster, "balance:threshold=1.2")) != {}
     assert moves_of(cluster, decided(cluster, "balance:threshold=1.3")) == {}
 
@@ -42,23 +42,23 @@ def test_the_threshold_counts_standard_deviations() -> None:
 def test_a_converged_job_asks_to_leave_wherever_it_sits() -> None:
     """DRAGON-65: no node is overloaded by that threshold, but one job has converged."""
     done = SharedJob("done", growth=Growth.CONVERGED, left=800.0)
-    cluster = SharedCluster((*CROWD, done))
+    cluster = SharedCluster((*JOBS, done))
     assert moves_of(cluster, decided(cluster, "balance:threshold=9")) == {"done": (1,)}
     assert moves_of(cluster, decided(cluster, "balance:threshold=9:growth=false")) == {}
 
 
 def test_a_job_moves_three_times_in_its_life() -> None:
     """DRAGON-73."""
-    tired = tuple(replace(job, moves=3) for job in CROWD)
+    tired = tuple(replace(job, moves=3) for job in JOBS)
     cluster = SharedCluster(tired)
     assert moves_of(cluster, decided(cluster, "balance")) == {}
-    fresh = SharedCluster((*tired[:7], replace(CROWD[7], moves=2)))
+    fresh = SharedCluster((*tired[:7], replace(JOBS[7], moves=2)))
     assert moves_of(fresh, decided(fresh, "balance")) == {"c7": (1,)}
 
 
 def test_requests_are_judged_one_by_one() -> None:
     """DRAGON-75: the second move waits until the first has been seen."""
-    cluster = SharedCluster(CROWD)
+    cluster = SharedCluster(JOBS)
     first = decided(cluster, "balance")
     assert len(first.plan) == 1
     assert first.until == cluster.now + 10
@@ -67,28 +67,28 @@ def test_requests_are_judged_one_by_one() -> None:
 
 
 def test_nothing_is_moved_that_costs_more_than_it_gains() -> None:
-    cluster = SharedCluster(CROWD, restart_seconds=10_000.0)
+    cluster = SharedCluster(JOBS, restart_seconds=10_000.0)
     assert moves_of(cluster, decided(cluster, "balance")) == {}
     assert moves_of(cluster, decided(cluster, "balance:priced=false")) != {}
 
 
 def test_no_job_leaves_a_node_with_cores_for_all() -> None:
-    cluster = SharedCluster(CROWD[:3])
+    cluster = SharedCluster(JOBS[:3])
     assert moves_of(cluster, decided(cluster, "balance")) == {}
 
 
 def test_no_job_is_moved_beyond_what_the_guard_allows() -> None:
     """Sixteen that end at 800 s by equal shares: who moves ends at 860 s, which is a loss of its own only."""
-    crowd = (*CROWD, *(replace(job, name=f"d{n}") for n, job in enumerate(CROWD)))
-    due = tuple(replace(job, default_finish=900.0) for job in crowd)
-    cluster, free = SharedCluster(due, restart_seconds=660.0), SharedCluster(crowd, restart_seconds=660.0)
+    jobs = (*JOBS, *(replace(job, name=f"d{n}") for n, job in enumerate(JOBS)))
+    due = tuple(replace(job, default_finish=900.0) for job in jobs)
+    cluster, free = SharedCluster(due, restart_seconds=660.0), SharedCluster(jobs, restart_seconds=660.0)
     assert moves_of(cluster, decided(cluster, "balance:margin=1")) == {}
     assert moves_of(free, decided(free, "balance:margin=1")) != {}
 
 
 def test_a_worker_moves_only_where_there_is_room() -> None:
     """DRAGON-71: the jobs hold devices too, and the other node has none."""
-    held = tuple(replace(job, devices=1) for job in CROWD)
+    held = tuple(replace(job, devices=1) for job in JOBS)
     full = SharedCluster(held, devices=(8, 0))
     assert moves_of(full, decided(full, "balance")) == {}
     roomy = SharedCluster(held, devices=(8, 1))

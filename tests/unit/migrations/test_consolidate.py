@@ -1,4 +1,4 @@
-"""Consolidate: a job that talks across nodes comes together when room has become free."""
+"""Consolidate: a job on several nodes moves to one when capacity has become free."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_quality_counts_only_the_time_of_jobs_that_still_improve() -> None:
     assert moves_of(cluster, decided(cluster, "specon:objective=quality")) == {}
 
 
-def test_alpha_and_interval_say_how_categories_are_found() -> None:
+def test_alpha_and_interval_determine_the_categories() -> None:
     """DRAGON-81."""
     strict = make_migration("specon:strict=true:alpha=0.2:interval=20")
     rule = strict.growth_rule  # type: ignore[union-attr]

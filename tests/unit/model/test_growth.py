@@ -1,4 +1,4 @@
-"""Growth by hand-made reports: what makes a job watched or converged, and what never does."""
+"""Growth from hand-made reports: which make a job watched or converged, and which never do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learned of a category: fit for use from the first job on, better with every size seen, easy to keep."""
+"""Learned curves of a category: usable from the first job on, better with every size, and serializable."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ stretches = st.lists(
 )  # workers, steps, seconds a step
 
 
-def a_lesson(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> CategoryRecord:
+def a_record(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> CategoryRecord:
     """Measurements of steady jobs of a published curve at these sizes."""
-    lesson = CategoryRecord(model)
+    record = CategoryRecord(model)
     for size in sizes:
-        lesson = lesson.with_steps(size, steps, steps * step_seconds / PROFILES[model][size - 1])
-    return lesson
+        record = record.with_steps(size, steps, steps * step_seconds / PROFILES[model][size - 1])
+    return record
 
 
 def test_an_unknown_category_is_linear() -> None:
@@ -38,10 +38,10 @@ def test_an_unknown_category_is_linear() -> None:
 @settings(deadline=None)
 @given(stretches)
 def test_every_fit_is_monotone_and_concave_whatever_was_seen(seen: list[tuple[int, float, float]]) -> None:
-    lesson = CategoryRecord("x")
+    record = CategoryRecord("x")
     for workers, steps, step_seconds in seen:
-        lesson = lesson.with_steps(workers, steps, steps * step_seconds)
-    fit = fit_curve(lesson)
+        record = record.with_steps(workers, steps, steps * step_seconds)
+    fit = fit_curve(record)
     speeds = fit.speeds(128)
     gains = np.diff(speeds, prepend=0.0)
     assert speeds[0] == 1.0
@@ -52,7 +52,7 @@ def test_every_fit_is_monotone_and_concave_whatever_was_seen(seen: list[tuple[in
 
 @pytest.mark.parametrize("model", VODA)
 def test_three_sizes_give_the_fourth(model: str) -> None:
-    fit = fit_curve(a_lesson(model, (1, 2, 4)))
+    fit = fit_curve(a_record(model, (1, 2, 4)))
     assert fit.speeds(4) == pytest.approx(PROFILES[model], rel=0.03)
     assert fit.step_seconds == pytest.approx(7.0, rel=0.02)
 
@@ -67,11 +67,11 @@ def test_what_two_places_saw_is_what_one_would_have_seen() -> None:
 
 
 def test_of_a_category_that_was_never_seen_nothing_is_known() -> None:
-    assert Learned((a_lesson("bert", (1,)),)).of("never seen") == CategoryRecord("never seen")
+    assert Learned((a_record("bert", (1,)),)).of("never seen") == CategoryRecord("never seen")
 
 
 def test_it_is_kept_as_plain_text_and_comes_back_the_same() -> None:
-    learned = Learned((a_lesson("bert", (1, 4)).with_restart(31.5), a_lesson("vgg16", (2,))))
+    learned = Learned((a_record("bert", (1, 4)).with_restart(31.5), a_record("vgg16", (2,))))
     assert msgspec.json.decode(msgspec.json.encode(learned), type=Learned) == learned
 
 
@@ -94,14 +94,14 @@ def test_what_cannot_be_a_measurement_teaches_nothing(workers: int, steps: float
 
 
 def test_remaining_time_is_steps_left_at_one_worker_and_no_number_where_the_total_is_unknown() -> None:
-    fit = fit_curve(a_lesson("vgg16", (1, 2)))
+    fit = fit_curve(a_record("vgg16", (1, 2)))
     assert fit.remaining_seconds(10) == pytest.approx(70, rel=0.02)
     assert math.isnan(fit.remaining_seconds(None))
 
 
 def test_a_restart_costs_what_was_seen_and_at_first_what_is_assumed() -> None:
-    lesson = CategoryRecord("x")
-    assert restart_seconds([lesson], Prior(restart_seconds=10)) == 10
+    record = CategoryRecord("x")
+    assert restart_seconds([record], Prior(restart_seconds=10)) == 10
     for _ in range(99):
-        lesson = lesson.with_restart(60)
-    assert restart_seconds([lesson, CategoryRecord("y")], Prior(restart_seconds=10)) == pytest.approx(59.5)
+        record = record.with_restart(60)
+    assert restart_seconds([record, CategoryRecord("y")], Prior(restart_seconds=10)) == pytest.approx(59.5)

@@ -1,4 +1,4 @@
-"""Speed-up curves: concave ones are kept, others repaired with a notice, and nothing is promised beyond the known."""
+"""Speed-up curves: concave ones are kept, others repaired with a notice, and none is extrapolated."""
 
 from __future__ import annotations
 

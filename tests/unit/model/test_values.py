@@ -1,4 +1,4 @@
-"""Shapes, homes, nodes and the sums of a snapshot: small values with a meaning."""
+"""Shapes, assignments, nodes and the sums of a snapshot."""
 
 from __future__ import annotations
 

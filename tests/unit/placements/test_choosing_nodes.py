@@ -1,4 +1,4 @@
-"""Which nodes a job gets: packing, labels, taints, CPU, memory. VODA-82 to 84, 91, DRAGON-15 to 18, 31, 36, 41."""
+"""Nodes that a job gets: packing, labels, taints, CPU, memory. VODA-82 to 84, 91, DRAGON-15 to 18, 31, 36, 41."""
 
 from __future__ import annotations
 

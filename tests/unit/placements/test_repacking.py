@@ -1,4 +1,4 @@
-"""What happens when devices are free in the wrong places: the way back to the policy, and `stay:repack=`. VODA-85."""
+"""Fragmented free devices: relaxation of the target, and `stay:repack=`. VODA-85."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.builders import AJob, a_job, a_node, a_snapshot, after, decided, some
 ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"])
 
 
-def scattered(*more: AJob) -> list[AJob]:
+def spread_jobs(*more: AJob) -> list[AJob]:
     """Two of four devices taken on each of three nodes, and then some."""
     return [a_job(f"y{number}", 2, submit=5 + number, on={f"n{number}": 2}) for number in range(3)] + list(more)
 
@@ -21,7 +21,7 @@ def scattered(*more: AJob) -> list[AJob]:
 def test_no_job_is_stopped_in_vain_for_workers_of_a_whole_node(placement: str) -> None:
     """By count `older` fits once y2 is stopped; but only one node would be empty, and it needs two."""
     older = a_job("older", 2, devices=4)
-    result = decided(a_snapshot(scattered(older), some_nodes(4, 4, 4)), "fifo", placement)
+    result = decided(a_snapshot(spread_jobs(older), some_nodes(4, 4, 4)), "fifo", placement)
     assert result.actions == []
     assert result.reasons["older"].startswith("waits: ")
 
@@ -30,7 +30,7 @@ def test_no_job_is_stopped_in_vain_for_workers_of_a_whole_node(placement: str) -
 def test_what_cannot_be_placed_makes_way_for_the_next(placement: str) -> None:
     """Six devices are free, two on each node: nothing for a worker of four, enough for four of one."""
     older, next_one = a_job("older", 1, devices=4), a_job("next", 4, submit=1)
-    result = decided(a_snapshot(scattered(older, next_one), some_nodes(4, 4, 4)), "fifo:preempt=false", placement)
+    result = decided(a_snapshot(spread_jobs(older, next_one), some_nodes(4, 4, 4)), "fifo:preempt=false", placement)
     assert result.allocation == {"older": 0, "next": 4, "y0": 2, "y1": 2, "y2": 2}
 
 
@@ -134,7 +134,7 @@ def test_a_job_with_a_worker_on_a_closed_node_still_grows_on_open_ones(placement
 
 def test_a_stuck_job_has_others_moved_aside() -> None:
     """VODA-85: two of three scattered jobs go together, which empties one node; as few workers move as must."""
-    snapshot = a_snapshot(scattered(a_job("whole", 1, submit=9, devices=4)), some_nodes(4, 4, 4))
+    snapshot = a_snapshot(spread_jobs(a_job("whole", 1, submit=9, devices=4)), some_nodes(4, 4, 4))
     assert decided(snapshot, "fifo", "stay").allocation["whole"] == 0
     result = decided(snapshot, "fifo", "stay:repack=stuck")
     assert [kind for kind, _ in result.actions] == ["MIGRATE", "START"]
@@ -174,7 +174,7 @@ def test_jobs_that_no_node_accepts_are_not_moved(repack: str) -> None:
     assert result.actions == []
 
 
-def kept(before: list[dict[str, int]], now: list[dict[str, int]]) -> int:
+def count_kept(before: list[dict[str, int]], now: list[dict[str, int]]) -> int:
     """Workers that find themselves on the node they were on; by node, workers by job."""
     return sum(min(old.get(job, 0), count) for old, new in zip(before, now, strict=True) for job, count in new.items())
 
@@ -191,19 +191,19 @@ def test_a_repack_keeps_most_workers_in_place(sizes: tuple[int, ...], seed: int)
     """VODA-85: no other naming of its nodes that holds the same layout would keep more of them where they are."""
     random = Random(seed)
     for _ in range(12):
-        crowd = [a_job(f"j{number}", random.randint(1, 4)) for number in range(random.randint(3, 6))]
-        seated = a_snapshot(crowd, some_nodes(*sizes))
-        seated = after(seated, decided(seated, "fifo", "spread").decision)
-        gone = random.choice(crowd).name
-        jobs = [job for job in spec_of(seated).jobs if job.name != gone]
+        jobs = [a_job(f"j{number}", random.randint(1, 4)) for number in range(random.randint(3, 6))]
+        placed = a_snapshot(jobs, some_nodes(*sizes))
+        placed = after(placed, decided(placed, "fifo", "spread").decision)
+        gone = random.choice(jobs).name
+        jobs = [job for job in spec_of(placed).jobs if job.name != gone]
         jobs.append(a_job("new", random.randint(1, 5), submit=1))
         old = by_node({job.name: dict(job.on) for job in jobs}, len(sizes))
         result = decided(a_snapshot(jobs, some_nodes(*sizes)), "fifo", "stay:repack=always")
         new = by_node(result.assignments, len(sizes))
         layouts = permutations(new)
         best = max(
-            kept(old, list(layout))
+            count_kept(old, list(layout))
             for layout in layouts
             if all(sum(here.values()) <= size for here, size in zip(layout, sizes, strict=True))
         )
-        assert kept(old, new) == best
+        assert count_kept(old, new) == best

@@ -1,4 +1,4 @@
-"""Which workers leave when a job shrinks, and that the rest stay. VODA-88 to 90, DRAGON-24 to 28."""
+"""Workers that leave when a job shrinks; the rest stay. VODA-88 to 90, DRAGON-24 to 28."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"
 @pytest.mark.parametrize("placement", ["stay", "topology", "spread"])
 def test_the_highest_numbered_workers_leave_first(placement: str) -> None:
     """VODA-88."""
-    seats: Seats = (("n1", 2), ("n0", 2), ("n2", 1))
-    jobs = [a_job("a", (2, 5), on=seats), a_job("new", 6, submit=1)]
+    workers: Seats = (("n1", 2), ("n0", 2), ("n2", 1))
+    jobs = [a_job("a", (2, 5), on=workers), a_job("new", 6, submit=1)]
     result = decided(a_snapshot(jobs, some_nodes(2, 4, 2)), "fifo", placement)
     assert result.assignments["a"] == {"n1": 2}
 

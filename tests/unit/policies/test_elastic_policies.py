@@ -49,7 +49,7 @@ def speed(job: AJob, workers: int) -> float:
 # ffdl
 
 
-def admitted(jobs: Sequence[AJob], devices: int) -> list[AJob]:
+def admit(jobs: Sequence[AJob], devices: int) -> list[AJob]:
     """Jobs that get their minimum in submit order."""
     chosen = []
     for job in jobs:
@@ -72,7 +72,7 @@ def test_ffdl_is_as_good_as_trying_everything(seed: int) -> None:
     for _ in range(40):
         jobs, devices = some_jobs(random, random.randint(1, 5)), random.randint(1, 10)
         allocation = decided(a_snapshot(jobs, devices), "ffdl", "none").allocation
-        chosen = admitted(jobs, devices)
+        chosen = admit(jobs, devices)
         assert {name for name, workers in allocation.items() if workers} == {job.name for job in chosen}
         assert sum(allocation.values()) <= devices
         total = sum(speed(job, allocation[job.name]) for job in chosen)
@@ -139,7 +139,7 @@ def forgoes(job: AJob, workers: int) -> float:
     return (speed(job, workers + 1) - speed(job, workers)) / speed(job, workers)
 
 
-def crowds(seed: int, cases: int, sizes: tuple[int, int]) -> Iterator[tuple[list[AJob], int]]:
+def random_jobs(seed: int, cases: int, sizes: tuple[int, int]) -> Iterator[tuple[list[AJob], int]]:
     random = Random(seed)
     for _ in range(cases):
         jobs = some_jobs(random, random.randint(*sizes))
@@ -149,14 +149,14 @@ def crowds(seed: int, cases: int, sizes: tuple[int, int]) -> Iterator[tuple[list
 @pytest.mark.parametrize("seed", range(10))
 def test_afs_l_is_the_literal_scan(seed: int) -> None:
     """VODA-44, 45."""
-    for jobs, devices in crowds(seed, 200, (1, 7)):
+    for jobs, devices in random_jobs(seed, 200, (1, 7)):
         assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_afs_l_is_the_literal_scan_with_many_jobs(seed: int) -> None:
     """VODA-44: enough jobs for the vectorised comparison."""
-    for jobs, devices in crowds(seed, 2, (100, 130)):
+    for jobs, devices in random_jobs(seed, 2, (100, 130)):
         assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
 
 
@@ -165,7 +165,7 @@ def test_afs_l_is_the_literal_scan_with_many_jobs(seed: int) -> None:
 def test_afs_l_takes_unknown_lengths_for_longer_than_all_known_ones(sizes: tuple[int, int], share: float) -> None:
     """VODA-45: as if each had the same work left, and more of it than any other."""
     random = Random(3)
-    for jobs, devices in crowds(5, 60 if sizes[1] < 100 else 3, sizes):
+    for jobs, devices in random_jobs(5, 60 if sizes[1] < 100 else 3, sizes):
         long = [replace(job, remaining=1e9) if random.random() < share else job for job in jobs]
         unknown = [replace(job, remaining=math.nan) if job.remaining == 1e9 else job for job in long]
         assert decided(a_snapshot(unknown, devices), "afs-l", "none").allocation == literal_shares(long, devices)

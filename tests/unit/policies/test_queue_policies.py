@@ -76,7 +76,7 @@ def test_equal_jobs_do_not_swap() -> None:
         assert decided(a_snapshot(jobs, 4), policy).actions == []
 
 
-def test_growth_among_equal_jobs_does_not_depend_on_who_ran_before() -> None:
+def test_growth_among_equal_jobs_does_not_depend_on_which_ran_before() -> None:
     """All are equally short: once all run, deciding again must not shift a worker from one to the other."""
     jobs = [a_job("a", (1, 2)), a_job("b", (2, 4)), a_job("c", (1, 3), submit=2, on={"n0": 2})]
     snapshot = a_snapshot(jobs, 8)

@@ -181,7 +181,7 @@ def test_gittins_without_history_is_the_order_of_first_starts() -> None:
 
 
 def test_by_gittins_a_job_that_returns_is_judged_as_it_will_be_once_it_runs() -> None:
-    """What `back` used is forgiven by its return, so it has the place now that it will have then."""
+    """The return of `back` resets its service, so it has the rank now that it will have then."""
     jobs = [
         a_job("first", waiting_since=634),
         a_job("back", (1, 6), workers=3, first_start=173, waiting_since=283, attained=5000, executed=50),

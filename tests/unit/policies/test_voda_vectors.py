@@ -35,11 +35,11 @@ def alike(count: int, job: AJob) -> list[AJob]:
     return in_turn(*[job] * count)
 
 
-def started(job: AJob, workers: int, at: float) -> AJob:
+def start(job: AJob, workers: int, at: float) -> AJob:
     return replace(job, on=(("anywhere", workers),), first_start=at)
 
 
-def profiled(*curves: tuple[float, ...], remaining: tuple[float, ...] = (), workers: int = 2) -> list[AJob]:
+def with_curves(*curves: tuple[float, ...], remaining: tuple[float, ...] = (), workers: int = 2) -> list[AJob]:
     lengths = remaining or (100.0,) * len(curves)
     pairs = zip(curves, lengths, strict=True)
     return in_turn(*[a_job("", (1, 4), workers=workers, speedup=curve, remaining=left) for curve, left in pairs])
@@ -80,7 +80,7 @@ VECTORS = [
         "V6 what is left goes where it adds most [38]",
         "elastic-tiresias",
         12,
-        profiled(INC, RES, INC, VGG, VGG),
+        with_curves(INC, RES, INC, VGG, VGG),
         [3, 2, 3, 2, 2],
     ),
     Vector(
@@ -88,8 +88,8 @@ VECTORS = [
         "tiresias",
         8,
         in_turn(
-            started(a_job("", 4, priority=-1), 4, at=5),
-            started(a_job("", 4), 4, at=9),
+            start(a_job("", 4, priority=-1), 4, at=5),
+            start(a_job("", 4), 4, at=9),
             a_job("", 2),
         ),
         [0, 4, 2],
@@ -98,7 +98,7 @@ VECTORS = [
         "V8 a job that never started ranks last in its queue [35]",
         "tiresias",
         6,
-        in_turn(started(a_job("", 4), 4, at=100), started(a_job("", 2, priority=-1), 2, at=50), a_job("", 4)),
+        in_turn(start(a_job("", 4), 4, at=100), start(a_job("", 2, priority=-1), 2, at=50), a_job("", 4)),
         [4, 2, 0],
     ),
     Vector(
@@ -108,20 +108,20 @@ VECTORS = [
         "V10 ten waiting jobs do not compact [40]",
         "elastic-tiresias",
         4,
-        in_turn(started(LOW, 4, at=0), *[LOW] * 10),
+        in_turn(start(LOW, 4, at=0), *[LOW] * 10),
         [4] + [0] * 10,
     ),
     Vector(
         "V11 eleven do, and those that wait get the room [40]",
         "elastic-tiresias",
         4,
-        in_turn(started(LOW, 4, at=0), *[LOW] * 11),
+        in_turn(start(LOW, 4, at=0), *[LOW] * 11),
         [1, 1, 1, 1] + [0] * 8,
     ),
     Vector("V12 ties favour the earlier [43]", "ffdl", 8, alike(3, a_job("", (1, 8))), [6, 1, 1]),
     Vector("V13 the first so many jobs get one each [42]", "ffdl", 3, alike(5, a_job("", (1, 4))), [1, 1, 1, 0, 0]),
     Vector("V14 the minimum is honoured [42]", "ffdl", 4, alike(2, a_job("", (2, 4))), [2, 2]),
-    Vector("V15 most speed-up in all [42]", "ffdl", 12, profiled(INC, RES, INC, VGG, VGG), [4, 2, 4, 1, 1]),
+    Vector("V15 most speed-up in all [42]", "ffdl", 12, with_curves(INC, RES, INC, VGG, VGG), [4, 2, 4, 1, 1]),
     Vector(
         "V16 a short job gets more, a long one not nothing [44]",
         "afs-l",
@@ -133,15 +133,15 @@ VECTORS = [
         "V17 real curves [44]",
         "afs-l",
         12,
-        profiled(INC, RES, INC, VGG, VGG, remaining=(900, 700, 950, 400, 450)),
+        with_curves(INC, RES, INC, VGG, VGG, remaining=(900, 700, 950, 400, 450)),
         [2, 2, 2, 3, 3],
     ),
-    Vector("V18 three models [44]", "afs-l", 8, profiled(INC, VGG, TR, remaining=(3000, 1000, 2000)), [3, 3, 2]),
+    Vector("V18 three models [44]", "afs-l", 8, with_curves(INC, VGG, TR, remaining=(3000, 1000, 2000)), [3, 3, 2]),
     Vector(
         "V18 with two devices the shortest two get them [45]",
         "afs-l",
         2,
-        profiled(INC, VGG, TR, remaining=(3000, 1000, 2000)),
+        with_curves(INC, VGG, TR, remaining=(3000, 1000, 2000)),
         [0, 1, 1],
     ),
     Vector(

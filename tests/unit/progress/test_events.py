@@ -1,4 +1,4 @@
-"""Scalars are read from TensorBoard's files, whoever wrote them and however far the writing is."""
+"""Scalars are read from TensorBoard's files, from any writer and while they are being written."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_picture_that_is_still_being_written_is_waited_for(tmp_path: Path) -> 
     file.close()
 
 
-def test_a_damaged_file_is_read_up_to_the_damage_and_again_when_it_begins_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_read_up_to_the_damage_and_again_after_truncation(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(event(1, plain("loss", 1)) + b"garbage that is no header" * 4)
     file = EventFile(str(path))

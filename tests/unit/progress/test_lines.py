@@ -1,4 +1,4 @@
-"""What trainings print is understood as they print it, and what they do not mean is left alone."""
+"""Progress lines of common frameworks are parsed; other lines are ignored."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_pattern_that_cannot_work_is_refused_with_a_sentence(pattern: str, sen
         r"(?P<loss>\d+\.\d+)",
     ],
 )
-def test_patterns_as_people_write_them_are_accepted(pattern: str) -> None:
+def test_common_forms_of_patterns_are_accepted(pattern: str) -> None:
     assert LineReader([pattern]).notices == []
 
 
@@ -183,7 +183,7 @@ def test_the_metric_that_counts_is_found_by_its_name(names: list[str], wanted: s
     assert main_metric(names, wanted) == chosen
 
 
-def test_which_way_a_metric_improves_is_told_from_its_name() -> None:
+def test_the_goal_of_a_metric_is_inferred_from_its_name() -> None:
     assert [is_rising(name) for name in ("val_accuracy", "top1", "loss", "error", "something")] == [True, True] + [
         False
     ] * 3

@@ -1,4 +1,4 @@
-"""A file that grows, is cut off or replaced is followed without losing a line and without a crash."""
+"""A file that grows, is truncated or replaced is tailed without losing a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving pods go first: room is made where that costs least, and kept free until they are bound."""
+"""Serving pods go first: capacity is freed where that costs least, and reserved until they are bound."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def running(name: str, workers: tuple[int, int], on: dict[str, int], **more: flo
     return a_job(name, workers, on=on, submit=0, first_start=0, remaining=1000, **more)  # type: ignore[arg-type]
 
 
-def grown(result: Decided) -> set[str]:
+def jobs_that_grow(result: Decided) -> set[str]:
     return {job for kind, job in result.actions if kind in ("START", "GROW")}
 
 
@@ -58,12 +58,12 @@ def test_freed_room_is_kept_until_the_pod_is_bound() -> None:
     jobs = [running("a", (1, 4), {"n0": 2}), a_job("b", 2, submit=0)]
     nodes = some_nodes(4)
     kept = decided(an_instant(jobs, nodes, a_pod(devices=2)), "elastic-fifo")
-    assert not grown(kept)
+    assert not jobs_that_grow(kept)
     assert kept.reasons["b"].startswith("waits: 2 more devices needed")
     bound = decided(an_instant(jobs, [a_node("n0", 4, foreign_devices=2)]), "elastic-fifo")
     withdrawn = decided(an_instant(jobs, nodes), "elastic-fifo")
-    assert not grown(bound)
-    assert grown(withdrawn) == {"b"}  # DRAGON-58
+    assert not jobs_that_grow(bound)
+    assert jobs_that_grow(withdrawn) == {"b"}  # DRAGON-58
 
 
 def test_room_is_kept_only_for_so_long() -> None:
@@ -72,7 +72,7 @@ def test_room_is_kept_only_for_so_long() -> None:
     waiting = decided(an_instant(jobs, some_nodes(4), pod, now=100), "elastic-fifo")
     assert waiting.actions == []
     assert waiting.decision.until == 610
-    assert grown(decided(an_instant(jobs, some_nodes(4), pod, now=610), "elastic-fifo")) == {"a"}
+    assert jobs_that_grow(decided(an_instant(jobs, some_nodes(4), pod, now=610), "elastic-fifo")) == {"a"}
 
 
 def test_pod_that_no_node_can_hold_stops_no_job() -> None:
@@ -150,7 +150,7 @@ def test_pods_are_ignored_without_a_reservation_rule() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), pods=st.integers(1, 5), policy=st.sampled_from(["elastic-fifo", "fifo", "dragon"]))
-def test_making_room_comes_to_rest_and_never_over_commits(seed: int, pods: int, policy: str) -> None:
+def test_freeing_capacity_converges_and_never_over_commits(seed: int, pods: int, policy: str) -> None:
     random = np.random.default_rng(seed)
     jobs = [
         a_job(f"j{number}", (int(least), int(least + random.integers(0, 4))), submit=float(number), remaining=1e6)
@@ -171,7 +171,7 @@ def test_making_room_comes_to_rest_and_never_over_commits(seed: int, pods: int, 
             break
         snapshot = after(snapshot, decision)
     else:
-        raise AssertionError("claims and the policy undo one another")
+        raise AssertionError("reservations and the policy undo one another")
     room = Serving()(replace(snapshot, serving=waiting))
     assert not room.actions
     assert room.until in (NEVER, 700.0)

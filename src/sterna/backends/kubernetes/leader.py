@@ -100,7 +100,7 @@ class Leadership:
         self.identity, self.address = identity, address
         self.notes: Mapping[str, str] = {}
         """Further annotations of the Lease while this replica holds it."""
-        self.trouble = ""
+        self.last_error = ""
         """Why the last attempt failed, as a sentence; empty if it did not."""
         self.holder = ""
         """Holder of the Lease when it was last read."""
@@ -172,9 +172,9 @@ class Leadership:
             if not self._is_alive():
                 raise Retry("The scheduling loop makes no progress, so this replica does not take or renew the Lease.")
             self._attempt(began)
-            self.trouble = ""
+            self.last_error = ""
         except Retry as error:
-            self.trouble = str(error)
+            self.last_error = str(error)
         if self._has_led and not self._is_lost and self._steady() >= self._leads_until:
             self._lose()
         return self._pause()

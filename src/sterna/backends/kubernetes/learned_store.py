@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.objects import ConfigMap
-from sterna.backends.kubernetes.api.rbac import FENCE, LESSONS
+from sterna.backends.kubernetes.api.rbac import FENCE, LEARNED_CURVES
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, WriteResult
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.errors import Retry, UserError
@@ -28,7 +28,7 @@ MAX_BYTES = 256 * 1024
 """About two thousand categories. A ConfigMap may hold four times as much, but etcd keeps old revisions for a while."""
 PAUSE_SECONDS = 60.0
 """Minimum interval between two writes."""
-_KEY = "lessons.json"
+_KEY = "curves.json"
 _TIMEOUT_SECONDS = 5.0
 _MAX_CATEGORY, _MAX_WORKERS, _MAX_SIZES, _MAX_VALUE = 256, 1_000_000, 1_000, 1e12
 
@@ -81,17 +81,17 @@ class LearnedStore:
 
     def save(self) -> bool:
         """Write changes now, or keep them for a later attempt; return True if there were any."""
-        lessons = self._progress.learned_curves
-        self._is_unsaved = bool(lessons.pop_unsaved()) or self._is_unsaved
+        curves = self._progress.learned_curves
+        self._is_unsaved = bool(curves.pop_unsaved()) or self._is_unsaved
         if self._is_unsaved and self._is_leading() and self.load():
-            self._write(encode_curves(lessons.by_age))
+            self._write(encode_curves(curves.by_age))
             return True
         return self._is_unsaved
 
     def _write(self, encoded: LearnedDocument) -> None:
         if encoded.dropped:
             kib = MAX_BYTES // 1024
-            _log.warning("What jobs taught is more than %d KiB; the oldest categories are not kept.", kib)
+            _log.warning("The learned curves exceed %d KiB; the oldest categories are not stored.", kib)
         try:
             self._is_unsaved = not self._store(encoded.document)
         except Retry as error:
@@ -101,13 +101,13 @@ class LearnedStore:
 
     @property
     def _where(self) -> str:
-        return f"{self._namespace}/{LESSONS}"
+        return f"{self._namespace}/{LEARNED_CURVES}"
 
     def _read(self) -> Sequence[CategoryRecord] | None:
         """Return the stored curves; None if they cannot be read or parsed, which is logged."""
         try:
             result = self._server.ask(
-                "GET", CONFIG_MAPS.path(self._namespace, LESSONS), timeout_seconds=_TIMEOUT_SECONDS
+                "GET", CONFIG_MAPS.path(self._namespace, LEARNED_CURVES), timeout_seconds=_TIMEOUT_SECONDS
             )
         except Retry as error:
             self._log_rejection(str(error))
@@ -120,13 +120,15 @@ class LearnedStore:
             return None
         try:
             record = msgspec.json.decode(result.body, type=ConfigMap)
-            lessons = decode_curves(record.data.get(_KEY, "[]"))
+            curves = decode_curves(record.data.get(_KEY, "[]"))
         except (msgspec.MsgspecError, ValueError, RecursionError, UserError) as error:
-            what = f"What jobs taught, in the ConfigMap {self._where}, is not understood ({error})"
-            _log.warning("%s", f"{what}; it is learned anew, and written there once you delete that ConfigMap.")
+            what = f"The learned curves in the ConfigMap {self._where} cannot be decoded ({error})"
+            _log.warning(
+                "%s", f"{what}; curves are learned from scratch, and stored there once you delete that ConfigMap."
+            )
             return None
         self._version = record.metadata.resource_version
-        return lessons
+        return curves
 
     def _store(self, document: str) -> bool:
         result = self._patch(document) if self._version else self._create(document)
@@ -142,7 +144,7 @@ class LearnedStore:
         return result.is_done
 
     def _create(self, document: str) -> WriteResult:
-        meta = {"name": LESSONS, "namespace": self._namespace}
+        meta = {"name": LEARNED_CURVES, "namespace": self._namespace}
         body = {"apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind, "metadata": meta}
         content = msgspec.json.encode({**body, "data": {_KEY: document}})
         return self._server.ask("POST", CONFIG_MAPS.path(self._namespace), content, timeout_seconds=_TIMEOUT_SECONDS)
@@ -151,7 +153,7 @@ class LearnedStore:
         body = {"metadata": {"resourceVersion": self._version}, "data": {_KEY: document}}
         return self._server.ask(
             "PATCH",
-            CONFIG_MAPS.path(self._namespace, LESSONS),
+            CONFIG_MAPS.path(self._namespace, LEARNED_CURVES),
             msgspec.json.encode(body),
             content_type="application/merge-patch+json",
             timeout_seconds=_TIMEOUT_SECONDS,
@@ -160,22 +162,22 @@ class LearnedStore:
     def _log_rejection(self, why: str) -> None:
         if FENCE in why:
             return  # another replica leads; this one exits
-        what = f"What jobs taught cannot be kept in the ConfigMap {self._where} ({why.removesuffix('.')})"
+        what = f"The learned curves cannot be stored in the ConfigMap {self._where} ({why.removesuffix('.')})"
         _log.warning("%s", f"{what}; let the operator get, create and patch it. It is tried again.")
 
 
-def encode_curves(lessons: Sequence[CategoryRecord], max_bytes: int = MAX_BYTES) -> LearnedDocument:
+def encode_curves(curves: Sequence[CategoryRecord], max_bytes: int = MAX_BYTES) -> LearnedDocument:
     """Encode curves, given oldest first; the newest that fit are kept."""
     parts: list[bytes] = []
     left = max_bytes - 2
-    for lesson in reversed(lessons):
-        part = msgspec.json.encode(lesson)
+    for curve in reversed(curves):
+        part = msgspec.json.encode(curve)
         left -= len(part) + 1
         if left < 0:
             break
         parts.append(part)
     document = b"[" + b",".join(reversed(parts)) + b"]"
-    return LearnedDocument(document.decode(), len(lessons) - len(parts))
+    return LearnedDocument(document.decode(), len(curves) - len(parts))
 
 
 def decode_curves(document: str) -> list[CategoryRecord]:
@@ -184,16 +186,16 @@ def decode_curves(document: str) -> list[CategoryRecord]:
         found = msgspec.json.decode(document, type=list[CategoryRecord])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UserError(f"{_KEY}: {error}") from None
-    return [lesson for each in found if (lesson := _sanitize(each)).category]
+    return [curve for each in found if (curve := _sanitize(each)).category]
 
 
-def _sanitize(lesson: CategoryRecord) -> CategoryRecord:
-    sane = CategoryRecord(lesson.category if len(lesson.category) <= _MAX_CATEGORY else "")
-    for pace in lesson.paces[:_MAX_SIZES]:
+def _sanitize(curve: CategoryRecord) -> CategoryRecord:
+    sane = CategoryRecord(curve.category if len(curve.category) <= _MAX_CATEGORY else "")
+    for pace in curve.paces[:_MAX_SIZES]:
         if pace.workers <= _MAX_WORKERS:
             sane = sane.with_steps(pace.workers, pace.steps, pace.seconds)
-    if 0 < lesson.restarts <= _MAX_VALUE and 0 <= lesson.restarting_seconds <= _MAX_VALUE:
-        sane = replace(sane, restarts=lesson.restarts, restarting_seconds=lesson.restarting_seconds)
+    if 0 < curve.restarts <= _MAX_VALUE and 0 <= curve.restarting_seconds <= _MAX_VALUE:
+        sane = replace(sane, restarts=curve.restarts, restarting_seconds=curve.restarting_seconds)
     return sane
 
 

@@ -218,7 +218,7 @@ class LocalBackend:
             self._retry_at = self.store.clock() + _RETRY_SECONDS
             if str(error) != self._last_refusal:
                 self._last_refusal = str(error)
-                self.store.note("", "trouble", f"The machine refused, and is asked again: {error}.")
+                self.store.note("", "error", f"The machine refused, and is asked again: {error}.")
 
     def _sweep(self) -> None:
         """Delete jobs marked for deletion without processes, and close attempts that never had any."""

@@ -35,7 +35,7 @@ from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-Story = Callable[[Path, str], Explanation]
+ExplainJob = Callable[[Path, str], Explanation]
 """Explains one job from a journal file."""
 MakeRules = Callable[[PolicyView], Rules]
 
@@ -47,9 +47,9 @@ _WATCH_SECONDS = 0.25
 class LocalCluster:
     """Implements `ClusterService` for one backend."""
 
-    def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
+    def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, explain: ExplainJob) -> None:
         self._backend, self._store = backend, backend.store
-        self._make_rules, self._story = make_rules, story
+        self._make_rules, self._explain_job = make_rules, explain
         self._view = rules
         self.rules_in_force = make_rules(rules)
         self._validator = JobValidator(backend.store.slices)
@@ -245,7 +245,7 @@ class LocalCluster:
         try:
             if not write_journal(self._store.database, self._view, path):
                 raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
-            return self._story(path, name)
+            return self._explain_job(path, name)
         finally:
             path.unlink(missing_ok=True)
 

@@ -51,7 +51,7 @@ def _restore_assignments(backend: LocalBackend) -> None:
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)
             if room.free.min() < 0 or any(part < 0 for parts in room.shared.values() for part in parts.values()):
-                room.give(job.shape, job.assignment)
+                room.release(job.shape, job.assignment)
                 store.assign(job, NOWHERE)
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():

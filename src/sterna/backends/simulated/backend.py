@@ -108,9 +108,9 @@ class SimulatedBackend:
             }
         )
         self.lines: dict[str, ComputedColumn] = {
-            "remaining": made.remaining,
-            "attained": made.used_up,
-            "executed": made.ran,
+            "remaining": made.remaining_line,
+            "attained": made.attained_line,
+            "executed": made.executed_line,
         }
         self._read: list[tuple[str, ComputedColumn]] = []
         """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
@@ -320,7 +320,7 @@ class SimulatedBackend:
         self._used -= units
         self._free += units
         if assignment.workers[0][0] != ANYWHERE:
-            self._room.give(shape, assignment)
+            self._room.release(shape, assignment)
         self.states.release(row)
 
     def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
@@ -331,7 +331,7 @@ class SimulatedBackend:
         self._free -= units
         if after.workers[0][0] != ANYWHERE:
             if before.workers:
-                self._room.give(shape, before)
+                self._room.release(shape, before)
             self._room.occupy(shape, after)
         self._assignments[key] = after
         rate = self.jobs.curves.speed_of(self._curve[key], size)

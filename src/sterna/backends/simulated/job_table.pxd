@@ -43,12 +43,13 @@ cdef class Line:
     cpdef at(self, double now)
 
 cdef class JobStates:
-    cdef public list version, left, rate, since, held, devices, attained, service, executed, executed_before
+    cdef public list version, remaining_work, rate, progress_since, assigned_at, devices, attained, service
+    cdef public list executed, executed_before
     cdef public list waiting_since, first_start, waited, finish
     cdef public dict unsaved
     cdef public object workers, promotions
     cdef public ActiveTable table
-    cdef public Line remaining, used_up, ran
+    cdef public Line remaining_line, attained_line, executed_line
 
     @cython.locals(held=double, used=double, ran=double, lost=double)
     cpdef double account(self, Py_ssize_t key, double now, double lost_seconds)

@@ -239,11 +239,11 @@ class JobStates:
         count = len(work)
         self.version = [0] * count
         """Incremented at each change of its workers."""
-        self.left = work
+        self.remaining_work = work
         self.rate = [0.0] * count
-        self.since = [0.0] * count
+        self.progress_since = [0.0] * count
         """Time from which on it makes progress: the end of its last start."""
-        self.held = [0.0] * count
+        self.assigned_at = [0.0] * count
         """Time of its last assignment."""
         self.devices = [0.0] * count
         self.attained = [0.0] * count
@@ -269,26 +269,26 @@ class JobStates:
                 "executed_before": self.executed_before,
             }
         )
-        self.remaining = Line(self.table, "remaining", self.left, has_pauses)
-        self.used_up = Line(self.table, "attained", self.attained)
-        self.ran = Line(self.table, "executed", self.executed)
+        self.remaining_line = Line(self.table, "remaining", self.remaining_work, has_pauses)
+        self.attained_line = Line(self.table, "attained", self.attained)
+        self.executed_line = Line(self.table, "executed", self.executed)
 
     def account(self, key: int, now: float, lost_seconds: float) -> float:
         """Add a job's progress since the last call, minus its last `lost_seconds`; return the work lost."""
-        held = now - self.held[key]
+        held = now - self.assigned_at[key]
         if held > 0:
             used = held * self.devices[key]
             self.attained[key] += used
             self.service[key] += used
             self.executed[key] += held
-            self.held[key] = now
-        ran, lost = now - self.since[key], 0.0
+            self.assigned_at[key] = now
+        ran, lost = now - self.progress_since[key], 0.0
         if ran > 0:
             if lost_seconds:
                 lost = min(lost_seconds, ran)
                 ran -= lost
-            self.left[key] -= ran * self.rate[key]
-            self.since[key] = now
+            self.remaining_work[key] -= ran * self.rate[key]
+            self.progress_since[key] = now
         if self.unsaved is None:
             return lost * self.rate[key]
         return lost * self.rate[key] + self.account_unsaved(key, ran, lost_seconds, lost)
@@ -307,7 +307,7 @@ class JobStates:
             part = min(seconds, lost_seconds - lost)
             lost += part
             more += part * rate
-        self.left[key] += more
+        self.remaining_work[key] += more
         return more
 
     def begin(self, key: int, place: int, now: float) -> None:
@@ -327,14 +327,14 @@ class JobStates:
     def assign(self, key: int, place: int, size: int, devices: float, rate: float, now: float, pause: float) -> float:
         """Continue with `size` workers after `pause` seconds, but not before a start in progress ends; return the time
         of its end."""
-        since, left = max(now + pause, self.since[key]), self.left[key]
-        self.rate[key], self.since[key], self.held[key], self.devices[key] = rate, since, now, devices
+        since, left = max(now + pause, self.progress_since[key]), self.remaining_work[key]
+        self.rate[key], self.progress_since[key], self.assigned_at[key], self.devices[key] = rate, since, now, devices
         self.version[key] += 1
         self.workers[key] = size
         self.table.write("workers", place, size)
-        self.remaining.set(key, place, left, -rate, since)
-        self.used_up.set(key, place, self.attained[key], devices, now)
-        self.ran.set(key, place, self.executed[key], 1.0, now)
+        self.remaining_line.set(key, place, left, -rate, since)
+        self.attained_line.set(key, place, self.attained[key], devices, now)
+        self.executed_line.set(key, place, self.executed[key], 1.0, now)
         return since + left / rate
 
     def release(self, key: int) -> None:
@@ -348,13 +348,13 @@ class JobStates:
         self.waiting_since[key] = now
         self.table.write("workers", place, 0)
         self.table.write("waiting_since", place, now)
-        self.remaining.set(key, place, self.left[key])
-        self.used_up.set(key, place, self.attained[key])
-        self.ran.set(key, place, self.executed[key])
+        self.remaining_line.set(key, place, self.remaining_work[key])
+        self.attained_line.set(key, place, self.attained[key])
+        self.executed_line.set(key, place, self.executed[key])
 
     def mark_finished(self, key: int, now: float) -> None:
         """Record the end of a job and remove it from the table."""
-        self.left[key] = 0.0
+        self.remaining_work[key] = 0.0
         self.finish[key] = now
         if self.unsaved is not None:
             self.unsaved.pop(key, None)

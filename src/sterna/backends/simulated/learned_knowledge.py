@@ -36,9 +36,9 @@ class CategoryEstimates:
     """Estimates per category, by number, and the measurements behind them."""
 
     def __init__(self, categories: Sequence[str], most: int, known: Learned) -> None:
-        self._lessons = [known.of(category) for category in categories]
-        self._restart_seconds = restart_seconds(self._lessons)
-        self._restarts = 1 + sum(lesson.restarts for lesson in self._lessons)
+        self._records = [known.of(category) for category in categories]
+        self._restart_seconds = restart_seconds(self._records)
+        self._restarts = 1 + sum(record.restarts for record in self._records)
         self._fitted_on = [(0.0, 0)] * len(categories)
         """Steps and number of sizes behind the current fit of each category."""
         self._is_known = np.zeros(len(categories), dtype=np.bool_)
@@ -47,24 +47,24 @@ class CategoryEstimates:
         self.row: Ints = np.full(len(categories), LINEAR)
         """Row of each category in `table`."""
         self.table = CurveRows(most)
-        self._news = {number for number, lesson in enumerate(self._lessons) if lesson.paces}
+        self._news = {number for number, record in enumerate(self._records) if record.paces}
 
     @property
     def learned(self) -> Learned:
         """All measurements, to seed another run."""
-        seen = [lesson for lesson in self._lessons if lesson.paces or lesson.restarts]
-        return Learned(tuple(sorted(seen, key=lambda lesson: lesson.category)))
+        seen = [record for record in self._records if record.paces or record.restarts]
+        return Learned(tuple(sorted(seen, key=lambda record: record.category)))
 
     @property
     def restart_seconds(self) -> float:
         return self._restart_seconds
 
     def add_steps(self, number: int, workers: int, steps: float, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_steps(workers, steps, seconds)
+        self._records[number] = self._records[number].with_steps(workers, steps, seconds)
         self._news.add(number)
 
     def add_restart(self, number: int, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_restart(seconds)
+        self._records[number] = self._records[number].with_restart(seconds)
         self._restarts += 1
         self._restart_seconds += (seconds - self._restart_seconds) / self._restarts
 
@@ -73,15 +73,15 @@ class CategoryEstimates:
         if not self._news:
             return
         for number in sorted(self._news):
-            lesson = self._lessons[number]
+            record = self._records[number]
             steps, sizes = self._fitted_on[number]
-            if len(lesson.paces) > sizes or lesson.steps >= _NEWS * steps:
-                self._fitted_on[number] = (lesson.steps, len(lesson.paces))
-                self._fit(number, lesson)
+            if len(record.paces) > sizes or record.steps >= _NEWS * steps:
+                self._fitted_on[number] = (record.steps, len(record.paces))
+                self._fit(number, record)
         self._news.clear()
 
-    def _fit(self, number: int, lesson: CategoryRecord) -> None:
-        fit = fit_curve(lesson)
+    def _fit(self, number: int, record: CategoryRecord) -> None:
+        fit = fit_curve(record)
         self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
         self._is_known[number] = True
@@ -119,7 +119,7 @@ class LearningBackend(SimulatedBackend):
         columns["category"] = np.array(self._number, dtype=np.int64)
         columns["steps"], columns["step_seconds"] = steps, step_seconds
         self.lines["curve"] = _EstimatedCurve(self)
-        self.lines["remaining"] = _EstimatedWork(self, self.states.remaining)
+        self.lines["remaining"] = _EstimatedWork(self, self.states.remaining_line)
 
     @property
     def estimates(self) -> CategoryEstimates:
@@ -139,7 +139,7 @@ class LearningBackend(SimulatedBackend):
             if self.states.version[row] != version:
                 continue
             self._report(row, steps)
-            since = self.states.since[row]
+            since = self.states.progress_since[row]
             heapq.heappush(reports, (since + 2 * (due - since), version, row, 2 * steps))
 
     def _report(self, row: int, steps: float) -> None:
@@ -147,7 +147,7 @@ class LearningBackend(SimulatedBackend):
         number = self._number[row]
         if self._owes_restart[row]:
             self._owes_restart[row] = False
-            self._estimates.add_restart(number, self.states.since[row] - self.states.held[row])
+            self._estimates.add_restart(number, self.states.progress_since[row] - self.states.assigned_at[row])
         more = steps - self._reported_steps[row]
         if more > 0:
             self._reported_steps[row] = steps
@@ -156,14 +156,14 @@ class LearningBackend(SimulatedBackend):
 
     def _steps_of_run(self, row: int) -> float:
         """Return the steps of the current run, the unfinished one as a fraction."""
-        return (self.now - self.states.since[row]) * self.states.rate[row] / self._step_seconds[row]
+        return (self.now - self.states.progress_since[row]) * self.states.rate[row] / self._step_seconds[row]
 
     def _end(self, row: int) -> None:
         self._report(row, self._steps_of_run(row))
         super()._end(row)
 
     def _account(self, row: int, lost_seconds: float = 0.0) -> None:
-        if self.now > self.states.since[row]:
+        if self.now > self.states.progress_since[row]:
             self._report(row, math.floor(self._steps_of_run(row)))
         super()._account(row, lost_seconds)
 
@@ -172,7 +172,7 @@ class LearningBackend(SimulatedBackend):
         is_resize = kind_of(before, after) in (ActionKind.SHRINK, ActionKind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
         self._reported_steps[key] = 0.0
-        first = self.states.since[key] + self._step_seconds[key] / self.states.rate[key]
+        first = self.states.progress_since[key] + self._step_seconds[key] / self.states.rate[key]
         heapq.heappush(self._reports, (first, self.states.version[key], key, 1.0))
 
 

@@ -1,7 +1,7 @@
 """Completion times under the default scheduler, for the guard of a CPU share rule.
 
 A fluid simulation beside the real cluster: each job goes to the node with the fewest jobs (or to a given one), jobs of
-a node divide its cores equally, and nothing is ever moved. Work is counted in core-seconds, by the current estimate of
+a node divide its cores equally, and no job is moved. Work is counted in core-seconds, by the current estimate of
 each job's total.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sterna.engine.cpu_sharing.forecast import equal_ends, max_min
 
 _NO_WORK = 1e-6
-"""Core-seconds below which a job has ended; also what is left of a job that outlives its estimate."""
+"""Core-seconds below which a job has ended; also the remaining work of a job that exceeds its estimate."""
 
 
 class EqualShareBaseline:
@@ -25,7 +25,7 @@ class EqualShareBaseline:
         self._on: list[list[int]] = [[] for _ in cores]
         """Keys of the jobs that have not ended, by node."""
         self._limit: dict[int, float] = {}
-        """Most cores that a job can use."""
+        """Largest number of cores that a job can use."""
         self._done: dict[int, float] = {}
         self._left: dict[int, float] = {}
         """Infinite where the total is unknown."""
@@ -76,14 +76,14 @@ class EqualShareBaseline:
                 seconds = equal_ends(self._cores[node], [self._limit[key] for key in keys], left)
                 ends.update((key, now + span) for key, span in zip(keys, seconds, strict=True))
                 continue
-            # A job of unknown length is assumed to stay for ever, so the others keep their present rates.
+            # A job of unknown length is assumed never to end, so the others keep their present rates.
             for key, work in zip(keys, left, strict=True):
                 rate = min(self._limit[key], self._cores[node] / len(keys))
                 ends[key] = now + work / rate if work < math.inf else math.nan
         return ends
 
     def _run(self, node: int, keys: list[int], until: float) -> list[int]:
-        """Divide one node among its jobs until then; return those that have not ended."""
+        """Divide the cores of a node among its jobs until `until`; return the jobs that have not ended."""
         at = self._now
         while keys and at < until:
             rates = max_min(self._cores[node], [1.0] * len(keys), [self._limit[key] for key in keys])

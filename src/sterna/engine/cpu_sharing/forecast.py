@@ -1,7 +1,7 @@
-"""When jobs on a shared node will end, if nothing else happens: by equal shares, or one after the other.
+"""Forecast of the end of each job on a shared node: by equal CPU shares, or one after the other.
 
-For prices, guards and the simulated world, which all must agree on what a share of a node is. Plain lists, because a
-node holds a dozen jobs and NumPy would cost more than it saves. Neither arrivals nor restarts are foreseen.
+Used by migration prices, CPU-share guards and the simulated backend, so that all divide a node in the same way. Plain
+lists, because a node holds a dozen jobs and NumPy would be slower. Arrivals and restarts are not considered.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from heapq import heapreplace
 _WORK_TOLERANCE = 1e-9
 
 _MAX_TRIES = 16
-"""So many of the longest are tried for the last turn. On a node so crowded that none of them would be in time the order
-need not be the best there is, but it is found quickly."""
+"""Number of jobs that are tried for the last turn, highest rank first. If none of them would be in time, the order may
+be suboptimal, but the search stays short."""
 
 
 def max_min(cores: float, weights: Sequence[float], core_limits: Sequence[float]) -> list[float]:
-    """Cores for each by weighted max-min: nobody has more than its cap, and what it leaves goes to the others by
-    weight."""
+    """Return the cores of each job by weighted max-min fairness: no job exceeds its limit, and the cores that it leaves
+    go to the others by weight."""
     count = len(core_limits)
     if sum(core_limits) <= cores:
         return list(core_limits)
@@ -39,7 +39,7 @@ def max_min(cores: float, weights: Sequence[float], core_limits: Sequence[float]
 
 
 def equal_ends(cores: float, core_limits: Sequence[float], left: Sequence[float]) -> list[float]:
-    """Seconds until each ends if all share alike; `left` is in core-seconds."""
+    """Return the seconds until each job ends under equal shares; `left` is the remaining work in core-seconds."""
     if len(set(core_limits)) > 1:
         return _uneven_ends(cores, core_limits, left)
     ends = [0.0] * len(left)
@@ -73,14 +73,14 @@ def _uneven_ends(cores: float, core_limits: Sequence[float], left: Sequence[floa
 
 
 class TurnSchedule:
-    """A node whose jobs take turns: each has all the cores it can use as soon as those before it leave so many."""
+    """Node whose jobs take turns: each gets all the cores it can use once the jobs before it have freed them."""
 
     __slots__ = ("_core_limits", "_cores_used", "_empty", "_left")
 
     def __init__(self, cores: float, core_limits: Sequence[float], left: Sequence[float]) -> None:
         self._core_limits, self._left = core_limits, left
         self._cores_used: list[int] = []
-        """Cores of each; empty where all can use as many: then places are counted instead of cores."""
+        """Cores of each job; empty if all jobs can use equally many: `_empty` then has an entry per running job."""
         if len(set(core_limits)) == 1:
             self._empty = [0.0] * max(1, int(cores / core_limits[0] + _WORK_TOLERANCE))
         else:
@@ -88,7 +88,7 @@ class TurnSchedule:
             self._cores_used = [min(len(self._empty), max(1, round(core_limit))) for core_limit in core_limits]
 
     def ends(self, order: Sequence[int]) -> list[float]:
-        """Seconds until each ends if they take turns in this order; by job, not by turn."""
+        """Return the seconds until each job ends if they take turns in this order; indexed by job, not by turn."""
         ends = [0.0] * len(self._left)
         free = self._empty.copy()
         for at in order:
@@ -96,15 +96,15 @@ class TurnSchedule:
         return ends
 
     def order(self, due: Sequence[float], rank: Sequence[float]) -> list[int]:
-        """Who goes first, so that low ranks go before high ones as far as everybody can still end when it is due.
+        """Return the jobs in the order of their turns: by rising rank, as far as every job can still be in time.
 
-        Chosen from the back (Smith's rule for deadlines): last is the highest rank that would be in time even so. Where
-        nobody would, the one that is due last; it is late in any order.
+        The order is built from the back (Smith's rule for deadlines): the last turn goes to the highest rank that would
+        still be in time. If no job would, it goes to the one that is due last, which is late in any order.
         """
         left = self._left
         queue = sorted(range(len(left)), key=lambda at: (rank[at], left[at], at))
         before: list[list[float]] = []
-        """What is free, and when, as each gets its turn."""
+        """By turn: the seconds after which each core is free."""
         ends: list[float] = []
         tail: list[int] = []
         while queue:
@@ -141,13 +141,13 @@ class TurnSchedule:
         return max(range(len(queue)), key=lambda place: due[queue[place]])
 
     def _add(self, free: list[float], at: int) -> float:
-        """The next in turn; seconds until it ends."""
+        """Give the next turn to a job, changing `free`; return the seconds until it ends."""
         if not self._cores_used:
             end = free[0] + self._left[at] / self._core_limits[at]
             heapreplace(free, end)
             return end
-        width = self._cores_used[at]
-        end = free[width - 1] + self._left[at] / self._core_limits[at]
-        free[:width] = [end] * width
+        cores = self._cores_used[at]
+        end = free[cores - 1] + self._left[at] / self._core_limits[at]
+        free[:cores] = [end] * cores
         free.sort()
         return end

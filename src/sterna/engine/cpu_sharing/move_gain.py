@@ -1,8 +1,8 @@
-"""Moves between shared nodes, weighed: which of some possible ones brings most, and whether it is worth its price.
+"""Gain of moves between shared nodes: choose the best of the possible moves, if its gain exceeds its price.
 
-A forecast of both nodes is made with and without the move; the delay of the one that moves is in it, and the gain must
-exceed the price beyond that. Nobody may thereby end later than the guard allows who would not have anyway. Which moves
-are possible at all is for the migration to say.
+Both nodes are forecast with and without the move. The forecast includes the delay of the moved job, and the gain must
+exceed the price in addition. A move must not add lateness beyond what the guard allows. The migration rule lists the
+possible moves.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, worker_seconds
-from sterna.engine.price import Memory, cost, devices, pays
+from sterna.engine.price import MoveHistory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
 from sterna.model.plan import NO_JOB
 from sterna.model.snapshot import JobKey, Snapshot
 
-_LATER = 1e-6
-"""Seconds of lateness that are rounding."""
+_LATENESS_TOLERANCE = 1e-6
+"""Seconds of additional lateness that count as rounding."""
 
-
-_MOST_OPTIONS = 60
-"""Of more, those from the most crowded nodes are weighed, so that a round stays short on a large cluster."""
+_MAX_OPTIONS = 60
+"""Upper bound on evaluated moves, those from the most loaded nodes first, so that a round stays short."""
 
 
 class Option(NamedTuple):
-    """A job that could sit on another node, whole."""
+    """Possible move of a whole job to another node."""
 
     row: int
     source: int
@@ -36,28 +35,28 @@ class Option(NamedTuple):
 
 @dataclass
 class MoveEvaluator:
-    """The same instant with and without a move."""
+    """Evaluates moves on one snapshot by forecasts with and without them."""
 
     snapshot: Snapshot
     shared: SharedNodes
-    memory: Memory | None
-    """None: nothing is remembered, so that jobs may change places for ever."""
+    memory: MoveHistory | None
+    """Earlier moves, which must not be undone; None allows jobs to swap repeatedly."""
     is_priced: bool = True
     margin: float = 1.0
     counts: Bools | None = None
-    """Whose time counts as a gain; None: everybody's."""
+    """By row: True if the job's time counts as a gain; None: all jobs count."""
     _ends: dict[int, list[float]] = field(default_factory=dict)
 
     def best(self, options: Iterable[Option]) -> Move | None:
-        """The move with the greatest gain above its price; the first of equals."""
+        """Return the move with the largest gain above its price, the first of equal ones; None if none pays."""
         chosen, most = None, 0.0
         possible = list(options)
-        if len(possible) > _MOST_OPTIONS:
+        if len(possible) > _MAX_OPTIONS:
             possible.sort(key=lambda option: -self.shared.load(option.source))
-        for option in possible[:_MOST_OPTIONS]:
+        for option in possible[:_MAX_OPTIONS]:
             if self.memory is not None and self.memory.undoes(option.row, option.target):
                 continue
-            worth = self._worth(option)
+            worth = self._net_gain(option)
             if worth > most:
                 chosen, most = option, worth
         return None if chosen is None else self.move(chosen)
@@ -66,15 +65,15 @@ class MoveEvaluator:
         count = self.shared.workers.get(option.row) or self.snapshot.assignment_of(option.row).size
         return Move(option.row, Assignment(((option.target, count),)), self._gainer(option))
 
-    def _worth(self, option: Option) -> float:
-        """Gain less price in device-seconds; nothing if it does not pay."""
+    def _net_gain(self, option: Option) -> float:
+        """Return gain less price in device-seconds; 0 if the move does not pay."""
         shared, row = self.shared, option.row
         price = cost(self.snapshot, row) if self.is_priced else 0.0
-        width = devices(self.snapshot, row)
-        delay = {row: price / width * shared.core_limits[row]} if price else None
+        device_count = devices(self.snapshot, row)
+        delay = {row: price / device_count * shared.core_limits[row]} if price else None
         stay, go = shared.rows_on[option.source], shared.rows_on[option.target]
         rest, joined = [other for other in stay if other != row], [*go, row]
-        before = self._now(option.source), self._now(option.target)
+        before = self._ends_now(option.source), self._ends_now(option.target)
         after = shared.ends(option.source, rest), shared.ends(option.target, joined, delay)
         gain = self._sum(stay, before[0]) + self._sum(go, before[1])
         gain -= self._sum(rest, after[0]) + self._sum(joined, after[1])
@@ -82,11 +81,11 @@ class MoveEvaluator:
             return 0.0
         if self.is_priced:
             late = shared.lateness(stay, before[0]) + shared.lateness(go, before[1])
-            if shared.lateness(rest, after[0]) + shared.lateness(joined, after[1]) > late + _LATER:
+            if shared.lateness(rest, after[0]) + shared.lateness(joined, after[1]) > late + _LATENESS_TOLERANCE:
                 return 0.0
         return gain - price
 
-    def _now(self, node: int) -> list[float]:
+    def _ends_now(self, node: int) -> list[float]:
         if node not in self._ends:
             self._ends[node] = self.shared.ends(node, self.shared.rows_on[node])
         return self._ends[node]
@@ -98,12 +97,12 @@ class MoveEvaluator:
         return worker_seconds(self.shared, [row for row, _ in pairs], [end for _, end in pairs])
 
     def _gainer(self, option: Option) -> JobKey:
-        """The job on the old node that ends so much sooner than any other."""
+        """Return the job on the old node whose end the move brings forward most."""
         shared = self.shared
         stay = shared.rows_on[option.source]
         rest = [row for row in stay if row != option.row]
         if not rest:
             return NO_JOB
-        before = dict(zip(stay, self._now(option.source), strict=True))
+        before = dict(zip(stay, self._ends_now(option.source), strict=True))
         saved = [before[row] - end for row, end in zip(rest, shared.ends(option.source, rest), strict=True)]
         return JobKey(self.snapshot.jobs.key.item(rest[saved.index(max(saved))]))

@@ -1,7 +1,7 @@
-"""Crowds: who sits on each shared node, how much each still has to do, and when everybody would end.
+"""Shared nodes of a snapshot: the jobs on each, their remaining work, and a forecast of their ends.
 
-What migrations and shares have in common. Work is in core-seconds, due times in seconds from now. A job whose total is
-unknown, or whose workers sit on several nodes, is company: it takes an equal share, and nothing is foretold of it.
+Used by migrations and CPU-share rules. Work is in core-seconds, due times in seconds from now. A job whose total is
+unknown, or whose workers are on several nodes, is opaque: it takes an equal share and has no forecast.
 """
 
 from __future__ import annotations
@@ -17,71 +17,70 @@ from sterna.model.cluster import ANYWHERE, MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
 GUARD = 1.05
-"""Nobody ends later than this many times what the default scheduler would have given it, if that can be helped."""
+"""Upper bound on the completion time of a job, as a multiple of that under the default scheduler, where feasible."""
 
 TAIL = 0.0
-"""How much later than possible the last job of a node may end for the sake of shorter ones."""
+"""Fraction by which the last job of a node may end later than the earliest possible, in favour of shorter jobs."""
 
 
 @dataclass
 class SharedNodes:
-    """The shared nodes of one instant."""
+    """Jobs and load of the shared nodes in one snapshot; lists are indexed by node, dictionaries by row."""
 
     cores: list[float]
     rows_on: list[list[int]]
-    """Rows by node: those that can be foretold."""
+    """Rows of the jobs that have a forecast."""
     opaque_jobs: list[int]
-    """How many others each node has."""
+    """Number of opaque jobs."""
     remaining_work: dict[int, float]
     core_limits: dict[int, float]
     due: dict[int, float]
     workers: dict[int, int]
-    """Workers, by row."""
     takes_turns: bool = False
-    """A rule divides the nodes, so that forecasts are made for turns; else for equal shares."""
+    """True if a CPU-share rule is in force: the forecast is then by turns, else by equal shares."""
     tail: float = TAIL
     rank: Mapping[int, float] = field(default_factory=dict)
-    """Who goes first, by row; absent: by work left alone."""
+    """Rank of a job in the order of turns, low ranks first; 0 if absent. Ties go to the job with less work."""
 
     def available_cores(self, node: int, more: int = 0) -> float:
-        """Cores of a node that its company leaves, with so many more to share them."""
+        """Return the cores that the opaque jobs of a node leave to the others, if it had `more` jobs."""
         here = self.opaque_jobs[node]
         total = here + len(self.rows_on[node]) + more
         return self.cores[node] * (1 - here / total) if here else self.cores[node]
 
     def order(self, node: int, rows: Sequence[int], extra: Mapping[int, float] | None = None) -> list[int]:
-        """Rows of a node in the order of their turns."""
-        caps, left, due = self._lists(node, rows, extra or {})
+        """Return `rows` in the order of their turns on this node."""
+        limits, left, due = self._turn_columns(node, rows, extra or {})
         rank = [self.rank.get(row, 0.0) for row in rows]
-        return [rows[at] for at in TurnSchedule(self._cores(node, rows), caps, left).order(due, rank)]
+        return [rows[at] for at in TurnSchedule(self._cores(node, rows), limits, left).order(due, rank)]
 
     def ends(self, node: int, rows: Sequence[int], extra: Mapping[int, float] | None = None) -> list[float]:
-        """Seconds until each of these rows would end, were they the ones on this node; `extra` is work on top."""
+        """Return the seconds until each job would end if only `rows` were on this node; `extra` is additional work."""
         if not rows:
             return []
-        caps, left, due = self._lists(node, rows, extra or {})
+        limits, left, due = self._turn_columns(node, rows, extra or {})
         cores = self._cores(node, rows)
         if not self.takes_turns:
-            return equal_ends(cores, caps, left)
+            return equal_ends(cores, limits, left)
         rank = [self.rank.get(row, 0.0) for row in rows]
-        turns = TurnSchedule(cores, caps, left)
+        turns = TurnSchedule(cores, limits, left)
         return turns.ends(turns.order(due, rank))
 
     def lateness(self, rows: Sequence[int], ends: Sequence[float]) -> float:
-        """Seconds beyond what the guard allows, all rows together."""
+        """Return the sum of seconds by which these jobs exceed their due times."""
         return sum(max(0.0, end - self.due[row]) for row, end in zip(rows, ends, strict=True))
 
     def is_contended(self, node: int) -> bool:
-        """Whether the jobs of a node could use more cores than it has; else nobody gains when one leaves."""
+        """Return True if the jobs of a node could use more cores than it has; else no job gains when another leaves."""
         return sum([self.core_limits[row] for row in self.rows_on[node]]) > self.available_cores(node)
 
     def load(self, node: int) -> float:
-        """Seconds of work that a node has before it, were all its cores busy."""
+        """Return the seconds that a node needs for its remaining work with all cores busy."""
         return sum([self.remaining_work[row] for row in self.rows_on[node]]) / self.cores[node]
 
     @cached_attribute
     def horizon(self) -> float:
-        """When the last job of all could end at the soonest: no node needs to be done before that."""
+        """Earliest possible end of the last job, in seconds from now; no node needs to finish before it."""
         ends = [self.load(node) for node in range(len(self.rows_on))]
         return max(
             [*ends, *(self.remaining_work[row] / self.core_limits[row] for row in self.remaining_work)], default=0.0
@@ -90,19 +89,19 @@ class SharedNodes:
     def _cores(self, node: int, rows: Sequence[int]) -> float:
         return self.available_cores(node, len(rows) - len(self.rows_on[node]))
 
-    def _lists(
+    def _turn_columns(
         self, node: int, rows: Sequence[int], extra: Mapping[int, float]
     ) -> tuple[list[float], list[float], list[float]]:
         cores = self.cores[node]
-        caps = [min(self.core_limits[row], cores) for row in rows]
+        limits = [min(self.core_limits[row], cores) for row in rows]
         left = [self.remaining_work[row] + extra.get(row, 0.0) for row in rows]
-        soonest = max(sum(left) / cores, max(work / cap for work, cap in zip(left, caps, strict=True)))
+        soonest = max(sum(left) / cores, max(work / limit for work, limit in zip(left, limits, strict=True)))
         latest = max(soonest, self.horizon) * (1 + self.tail)
-        return caps, left, [min(self.due[row], latest) for row in rows]
+        return limits, left, [min(self.due[row], latest) for row in rows]
 
 
 def build_shared_nodes(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> SharedNodes | None:
-    """The shared nodes, or None where no job says that it shares one."""
+    """Return the shared nodes of a snapshot, or None if no job shares one."""
     jobs = snapshot.jobs
     most = jobs.most_cores
     if np.isnan(most).all():
@@ -112,22 +111,22 @@ def build_shared_nodes(snapshot: Snapshot, guard: float = GUARD, tail: float = T
     shared = SharedNodes(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
     work = (jobs.remaining * most).tolist()
     due = (jobs.submit + guard * (jobs.default_finish - jobs.submit) - snapshot.now).tolist()
-    cap, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
+    limit, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
     for row in (jobs.workers > 0).nonzero()[0].tolist():
-        seats = assignments[JobKey(keys[row])].workers
-        if seats[0][0] == ANYWHERE:
+        runs = assignments[JobKey(keys[row])].workers
+        if runs[0][0] == ANYWHERE:
             continue
-        if len(seats) > 1 or not work[row] < NEVER:
-            for node, _ in seats:
+        if len(runs) > 1 or not work[row] < NEVER:
+            for node, _ in runs:
                 shared.opaque_jobs[node] += 1
             continue
-        (node, count), left = seats[0], work[row]
+        (node, count), left = runs[0], work[row]
         shared.rows_on[node].append(row)
-        shared.remaining_work[row], shared.core_limits[row], shared.workers[row] = left, cap[row] * count, count
+        shared.remaining_work[row], shared.core_limits[row], shared.workers[row] = left, limit[row] * count, count
         shared.due[row] = due[row] if due[row] == due[row] else NEVER
     return shared
 
 
 def worker_seconds(shared: SharedNodes, rows: Iterable[int], ends: Iterable[float]) -> float:
-    """The sum of ends, each counted once a worker: worker-seconds until all have ended."""
+    """Return the worker-seconds until all these jobs have ended."""
     return sum([shared.workers[row] * end for row, end in zip(rows, ends, strict=True)])

@@ -1,4 +1,4 @@
-"""Tools for placements: free capacity while a plan is made, node index, placing and re-packing.
+"""Tools for placements: free capacity while a plan is made, placing and re-packing.
 
 The placements themselves are in `sterna.placements`.
 """

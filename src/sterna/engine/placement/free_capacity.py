@@ -1,5 +1,4 @@
-"""Room: what is free while a plan is being made. A scratch copy of the nodes that placements take from and give back
-to."""
+"""Free capacity while a plan is made: a scratch copy of the nodes that placements take from and return to."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ NodeCounts = Sequence[tuple[int, int]]
 
 
 class FreeCapacity:
-    """Free resources, changing as a plan grows. Lives for one placement."""
+    """Free resources of all nodes, changed as workers are placed and released. Used for one placement."""
 
     __slots__ = ("_devices", "_takes_any", "free", "nodes", "shared")
 
@@ -30,14 +29,14 @@ class FreeCapacity:
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
 
     def clone(self) -> FreeCapacity:
-        """Another one in the same state."""
+        """Return an independent copy."""
         other = FreeCapacity(self.nodes)
         other.free[:] = self.free
         other.shared = {node: dict(devices) for node, devices in self.shared.items()}
         return other
 
     def slots(self, shape: Shape) -> Ints:
-        """How many more workers of this shape each node can take."""
+        """Return how many more workers of this shape each node can take."""
         slots = slots_in(self.free, shape)
         if shape.is_fraction and self.shared:
             slots = self._add_shared_slots(slots, shape)
@@ -46,7 +45,7 @@ class FreeCapacity:
         return slots * self.nodes.accepting(shape)
 
     def slots_beside(self, shape: Shape) -> Ints:
-        """How many workers each node could take beside all parameter servers of the job."""
+        """Return how many workers each node could take in addition to all parameter servers of the job."""
         whole = self.free
         self.free = self.free.copy()
         self.free[ResourceKind.CPUS] -= shape.ps * shape.ps_cpus
@@ -66,20 +65,20 @@ class FreeCapacity:
         return slots
 
     def slots_at(self, shape: Shape, node: int) -> int:
-        """How many more workers of this shape one node can take."""
+        """Return how many more workers of this shape one node can take."""
         if shape.devices_only and self._takes_any:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
     def free_and_need(self, shape: Shape) -> tuple[Ints, int]:
-        """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
+        """Return the free amount by which nodes are compared, and how much of it one worker takes."""
         if shape.devices_only and self._takes_any:
             return self._devices, shape.devices
         return self.slots(shape), 1
 
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> NodeCounts:
-        """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
-        that holds them all; if none does, the one with most room, and so on with the rest."""
+        """Return (node, workers) pairs for `count` workers, or as many as fit, without taking them: the node with least
+        room that holds all of them, else the node with most room, and so on with the remaining workers."""
         free, need = self.free_and_need(shape)
         if avoid:
             free = free.copy()
@@ -87,10 +86,10 @@ class FreeCapacity:
         return best_fit(free, need, count)[0]
 
     def take_tightest(self, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
-        """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
+        """Take what `tightest` returns for up to `jobs` equal jobs, one by one, until one does not fit whole."""
         free, need = self.free_and_need(shape)
         if count * need <= free.max(initial=0):
-            return self.best_fit(shape, count, jobs)
+            return self.take_best_fit(shape, count, jobs)
         many = best_fit(free, need, count, jobs)
         if sum([here for _, here in many[-1]]) < count:
             many.pop()
@@ -99,10 +98,10 @@ class FreeCapacity:
             self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
         return many
 
-    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
-        """One node each for up to `jobs` equal jobs in one step, by room ascending, each as often as it can; taken.
+    def take_best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
+        """Take one node each for up to `jobs` equal jobs in one step: nodes by rising room, each as often as it fits.
 
-        None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
+        Jobs larger than every node get none, because placements divide those in different ways.
         """
         free, need = self.free_and_need(shape)
         order = free.argsort(kind="stable")
@@ -110,12 +109,12 @@ class FreeCapacity:
         return self.take_one_node_each(shape, count, nodes)
 
     def take_one_node_each(self, shape: Shape, count: int, nodes: Ints) -> list[NodeCounts]:
-        """So many workers for one job after the other, each on one node: taken."""
+        """Take `count` workers on each of `nodes`, one node for each job."""
         self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
         return [((node, count),) for node in nodes.tolist()]
 
     def take_workers(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
+        """Take workers on nodes; return the numbers of the shared devices, if the shape takes parts of devices."""
         if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in runs:
@@ -127,7 +126,7 @@ class FreeCapacity:
         return slots
 
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
-        """The same on one node."""
+        """Take workers on one node; return the numbers of the shared devices, if the shape takes parts of devices."""
         if not shape.devices_only:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
         if not shape.is_fraction:
@@ -136,16 +135,15 @@ class FreeCapacity:
         return tuple(self._take_part(shape.devices, node) for _ in range(count))
 
     def take_whole_devices(self, shape: Shape, node: int, count: int) -> None:
-        """Take whole devices, CPUs and memory of so many workers off a node without remembering whose they are; give
-        them back if below 0."""
+        """Take whole devices, CPUs and memory of `count` workers on a node, or return them if `count` is below 0."""
         self._move(shape.cpus, shape.memory_bytes, node, -count)
         self._devices[node] -= count * shape.devices
 
     def take_ps(self, shape: Shape, node: int, count: int) -> None:
         self._move(shape.ps_cpus, shape.ps_memory_bytes, node, -count)
 
-    def give(self, shape: Shape, assignment: Assignment) -> None:
-        """Take a whole job off its nodes."""
+    def release(self, shape: Shape, assignment: Assignment) -> None:
+        """Return all resources of an assignment to its nodes."""
         if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
@@ -154,7 +152,7 @@ class FreeCapacity:
         self._apply(shape, assignment, 1)
 
     def occupy(self, shape: Shape, assignment: Assignment) -> None:
-        """Put a job where it is known to sit, on the very devices it shares."""
+        """Take all resources of an assignment, on the shared devices that it names."""
         if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
@@ -163,7 +161,7 @@ class FreeCapacity:
         self._apply(shape, assignment, -1)
 
     def _apply(self, shape: Shape, assignment: Assignment, sign: int) -> None:
-        """Give back (1) or take (-1) all that a home holds."""
+        """Return (`sign` 1) or take (`sign` -1) all resources of an assignment."""
         devices, need = self._devices, sign * shape.devices
         for node, count in assignment.ps:
             self._move(shape.ps_cpus, shape.ps_memory_bytes, node, sign * count)
@@ -177,7 +175,7 @@ class FreeCapacity:
                 self._change_part(need, node, next(device))
 
     def take_all(self, shape: Shape, workers: Ints) -> None:
-        """Put so many workers on each node, whole devices only."""
+        """Take `workers[node]` workers on each node; whole devices only."""
         for resource, need in (
             (ResourceKind.DEVICES, shape.devices),
             (ResourceKind.CPUS, shape.cpus),
@@ -193,7 +191,7 @@ class FreeCapacity:
             self.free[ResourceKind.MEMORY, node] += count * memory_bytes
 
     def _take_part(self, part: int, node: int) -> int:
-        """The shared device with least room that still fits; a whole device is opened only if none does."""
+        """Take a part of the tightest shared device that fits, else of a whole device; return the device's number."""
         devices = self.shared.get(node, {})
         fitting = [(free, number) for number, free in devices.items() if free >= part]
         number = min(fitting)[1] if fitting else next(n for n in range(len(devices) + 1) if n not in devices)
@@ -201,7 +199,7 @@ class FreeCapacity:
         return number
 
     def _change_part(self, change: int, node: int, number: int) -> None:
-        """Give back to a shared device or take from it; it is opened when first shared and closed when nobody does."""
+        """Return a part of a shared device or take one. A device with all parts returned is whole again."""
         devices = self.shared.setdefault(node, {})
         if number not in devices:
             devices[number] = MILLI

@@ -1,4 +1,4 @@
-"""From a target to actions: the part that all placements share.
+"""Turn a target into actions: the part that all placements share.
 
 Jobs that stop or shrink release their nodes first; then the requests with fewest possible nodes, and among them the
 largest, are placed. A placement chooses nodes for the workers of a shape (`choose`) and the workers that leave when a
@@ -27,7 +27,7 @@ _BY_KIND_AND_ROW = attrgetter("kind", "row")
 
 
 class Chooser(Protocol):
-    """The part in which placements differ."""
+    """Choice of nodes, in which placements differ."""
 
     def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment, /) -> NodeCounts:
         """Return nodes for up to `count` more workers of a job that is at `assignment`; fewer if they do not fit."""
@@ -73,7 +73,7 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: I
     for row in rows:
         key, new, shape = snapshot.key_of(row), target.item(row), snapshot.shape_of(row)
         assignment = snapshot.assignments[key]
-        room.give(shape, assignment)
+        room.release(shape, assignment)
         if new:
             smaller = chooser.shed(assignment, assignment.size - new)
             room.occupy(shape, smaller)
@@ -177,8 +177,8 @@ def _place_minimum_first(
 def _add_workers(
     chooser: Chooser, room: FreeCapacity, shape: Shape, assignment: Assignment, new: int, least: int
 ) -> tuple[Assignment, int]:
-    """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
-    then."""
+    """Raise a job to `new` workers, or to as many as fit if those are at least `least`; return its assignment and its
+    number of workers."""
     old, current = assignment.size if assignment.workers else 0, assignment
     if shape.ps and not old:
         current = Assignment((), place_parameter_servers(room, shape, new))
@@ -188,15 +188,15 @@ def _add_workers(
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
     if fitted < new and (fitted == old or fitted < least):
         if not old:
-            room.give(shape, current)
+            room.release(shape, current)
         return assignment, old
     slots = assignment.slots + room.take_workers(shape, runs)
     return Assignment(_append_runs(assignment.workers, runs) if old else tuple(runs), current.ps, slots), fitted
 
 
 def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
-    """Nodes for the parameter servers, taken at once: the tightest node that holds them with all workers, else the node
-    that holds them with most workers, else as few nodes as hold them. Empty if they do not fit."""
+    """Take nodes for the parameter servers: the tightest node that holds them with all workers, else the node that
+    holds them with most workers, else as few nodes as hold them. Return no nodes if they do not fit."""
     one = Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
     seats = room.slots(one)
     whole = np.flatnonzero(seats >= shape.ps)
@@ -215,7 +215,7 @@ def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> t
 
 
 def _append_runs(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], ...]:
-    """Worker order kept: what is new goes to the end, joining the last run if it is on the same node."""
+    """Append new workers so that the others keep their numbers; extend the last run if it is on the same node."""
     if not runs:
         return tuple(more)
     merged = list(runs)
@@ -228,7 +228,7 @@ def _append_runs(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], .
 
 
 def drop_last_workers(assignment: Assignment, count: int) -> Assignment:
-    """Without the workers of the highest numbers."""
+    """Return the assignment without the `count` workers of the highest numbers."""
     runs = list(assignment.workers)
     left = count
     while left:

@@ -1,8 +1,8 @@
-"""Re-packing: lay the jobs of the nodes in question out anew, then name the new layout so that most workers stay.
+"""Re-packing: pack the jobs of the candidate nodes into empty bins, then match bins to nodes so that most workers stay.
 
-The layout is best-fit-decreasing onto empty bins, one bin for each node in question and as large as that node; the
-naming is a maximum-overlap assignment of bins to nodes that hold them. Only nodes with room to gain and the jobs that
-sit on them take part; where these are many, the assignment is solved group by group, never densely over the cluster.
+The packing is best-fit-decreasing, with one bin for each candidate node, as large as that node. The matching maximizes
+the number of workers that stay, among the nodes that hold a bin. Candidates are nodes with free devices and nodes that
+the plan changes; only jobs entirely on them are moved. For many nodes the matching is solved group by group.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from sterna.model.plan import Action, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Layout = dict[int, list[tuple[int, int]]]
-"""Row -> runs of (bin, workers), or of (node, workers) once the bins are named."""
+"""Row -> (bin, workers) pairs, or (node, workers) pairs once bins are matched to nodes."""
 
 _DENSE = 256
-"""Up to so many nodes in question the naming is solved for all of them at once."""
+"""Largest number of candidate nodes that are matched all at once."""
 
 
 def repack_nodes(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
-    """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be
-    done."""
+    """Return `placed` with jobs moved so that more of the target fits; unchanged if no packing is found."""
     assignments = _assignments_after(snapshot, placed)
     wanted = {misfit.row: int(target[misfit.row]) for misfit in placed.misfits}
     nodes = _candidate_nodes(snapshot, assignments, placed)
@@ -47,7 +46,7 @@ def repack_nodes(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Pla
 
 
 def _assignments_after(snapshot: Snapshot, placed: Placed) -> dict[int, Assignment]:
-    """Row -> home, once the actions are carried out."""
+    """Return the assignment of each row after the actions."""
     rows = np.flatnonzero(snapshot.jobs.workers).tolist()
     assignments = {row: snapshot.assignment_of(row) for row in rows}
     for action in placed.actions:
@@ -66,12 +65,12 @@ def _may_move(snapshot: Snapshot, assignment: Assignment, row: int, nodes: list[
 
 
 def _candidate_nodes(snapshot: Snapshot, assignments: dict[int, Assignment], placed: Placed) -> list[int]:
-    """Open nodes without taints that have room left once the plan is carried out, or that the plan touches."""
+    """Return the open nodes without taints that have free devices after the plan, or that the plan changes."""
     room = FreeCapacity(snapshot.nodes)
     touched: set[int] = set()
     for action in placed.actions:
         shape = snapshot.shapes[int(snapshot.jobs.shape[action.row])]
-        room.give(shape, action.before)
+        room.release(shape, action.before)
         room.occupy(shape, action.after)
         touched.update(node for node, _ in (*action.before.workers, *action.after.workers))
     taints = snapshot.nodes.taints
@@ -83,11 +82,11 @@ def _candidate_nodes(snapshot: Snapshot, assignments: dict[int, Assignment], pla
 
 
 def _free_without(snapshot: Snapshot, assignments: dict[int, Assignment], movable: Iterable[int]) -> Ints:
-    """What would be free if the movable jobs sat nowhere and the others where the plan puts them."""
+    """Return the free resources after the plan, if the movable jobs were on no node."""
     room = FreeCapacity(snapshot.nodes)
     codes = snapshot.jobs.shape
     for row in np.flatnonzero(snapshot.jobs.workers).tolist():
-        room.give(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))
+        room.release(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))
     moving = set(movable)
     for row, assignment in assignments.items():
         if row not in moving:
@@ -96,7 +95,7 @@ def _free_without(snapshot: Snapshot, assignments: dict[int, Assignment], movabl
 
 
 def _best_fit_decreasing(snapshot: Snapshot, free: Ints, sizes: dict[int, int]) -> Layout | None:
-    """Bins for every job, taken from `free`, or None if they do not all fit."""
+    """Return bins for every job, taken from `free` in place, or None if they do not all fit."""
     codes = snapshot.jobs.shape
     layout: Layout = {}
     if not free.shape[1]:
@@ -127,7 +126,7 @@ def _take(free: Ints, node: int, shape: Shape, count: int) -> None:
 def _assign_nodes(
     layout: Layout, assignments: dict[int, Assignment], nodes: list[int], free: Ints, used: Ints
 ) -> Layout:
-    """The layout with nodes for bins, so that most workers stay where they are."""
+    """Return the layout with nodes in place of bins, so that most workers stay where they are."""
     overlap: dict[tuple[int, int], int] = defaultdict(int)
     place_of = {node: index for index, node in enumerate(nodes)}
     for row, runs in layout.items():
@@ -139,12 +138,12 @@ def _assign_nodes(
             for index, before in old.items():
                 overlap[at, index] += min(count, before)
     room = free[:, nodes]
-    names = _match_bins(overlap, used, room) if len(nodes) <= _DENSE else _match_bins_by_group(overlap, room)
-    return {row: [(nodes[names[at]], count) for at, count in runs] for row, runs in layout.items()}
+    node_of_bin = _match_bins(overlap, used, room) if len(nodes) <= _DENSE else _match_bins_by_group(overlap, room)
+    return {row: [(nodes[node_of_bin[at]], count) for at, count in runs] for row, runs in layout.items()}
 
 
 def _match_bins(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> list[int]:
-    """For each bin a node that holds what is in it, such that most workers stay."""
+    """Return a node for each bin that holds its content, such that most workers stay."""
     from scipy.optimize import linear_sum_assignment
 
     fits: Bools = np.asarray((used[:, :, None] <= room[:, None, :]).all(axis=0))
@@ -152,12 +151,12 @@ def _match_bins(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> 
     for pair, workers in overlap.items():
         if fits[pair]:
             weight[pair] = workers
-    names: list[int] = linear_sum_assignment(weight, maximize=True)[1].tolist()
-    return names
+    node_of_bin: list[int] = linear_sum_assignment(weight, maximize=True)[1].tolist()
+    return node_of_bin
 
 
 def _match_bins_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[int]:
-    """The same for many nodes: only among nodes of equal room, and solved for each connected group by itself."""
+    """Return a node for each bin, for many nodes: only among nodes of equal room, each connected group by itself."""
     from scipy.optimize import linear_sum_assignment
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -165,7 +164,7 @@ def _match_bins_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> lis
     size = [tuple(column) for column in room.T.tolist()]
     overlap = {(at, place): workers for (at, place), workers in overlap.items() if size[at] == size[place]}
     count = len(size)
-    names = [-1] * count
+    node_of_bin = [-1] * count
     pairs = np.array(list(overlap), dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1] + count)), shape=(2 * count, 2 * count))
     group = connected_components(graph, directed=False)[1]
@@ -176,17 +175,17 @@ def _match_bins_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> lis
         weight = np.array([[overlap.get((at, place), 0) for place in places] for at in bins]).reshape(len(bins), -1)
         for i, j in zip(*linear_sum_assignment(weight, maximize=True), strict=True):
             if weight[i, j]:
-                names[bins[i]] = places[j]
+                node_of_bin[bins[i]] = places[j]
     unused: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for place in sorted(set(range(count)) - set(names), reverse=True):
+    for place in sorted(set(range(count)) - set(node_of_bin), reverse=True):
         unused[size[place]].append(place)
-    return [name if name >= 0 else unused[size[at]].pop() for at, name in enumerate(names)]
+    return [node if node >= 0 else unused[size[at]].pop() for at, node in enumerate(node_of_bin)]
 
 
 def _as_actions(
     snapshot: Snapshot, assignments: dict[int, Assignment], on_nodes: Layout, placed: Placed, part: set[int]
 ) -> Placed:
-    """Changes against the present; jobs that took no part keep the action they had."""
+    """Return the actions that lead from the present to the layout; jobs outside `part` keep their actions."""
     actions = [action for action in placed.actions if action.row not in part]
     for row in part:
         before = snapshot.assignment_of(row)
@@ -199,7 +198,7 @@ def _as_actions(
 
 
 def _in_old_order(runs: list[tuple[int, int]], before: Assignment) -> tuple[tuple[int, int], ...]:
-    """Nodes where it sits already come first, so that the lowest worker numbers stay."""
+    """Sort the job's present nodes first, so that the workers of the lowest numbers stay."""
     seen = {node: at for at, (node, _) in enumerate(before.workers)}
     return tuple(sorted(runs, key=lambda run: (seen.get(run[0], len(seen)), run[0])))
 

@@ -1,4 +1,4 @@
-"""Builders of jobs and pods as the operator holds them: say what matters, leave out the rest."""
+"""Builders of jobs and pods as the operator holds them, with defaults for every field."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def pod(
     job: str = "mnist",
     **more: Any,
 ) -> PodRow:
-    """The pod of a seat."""
+    """Return the pod of a replica."""
     ended = state in (PodState.SUCCEEDED, PodState.FAILED)
     row = PodRow(
         f"default/{job}-{where.type}-{where.ordinal}",
@@ -120,7 +120,7 @@ def pod(
 
 
 def kube_job(of: ParsedJob, *pods: PodRow, status: Mapping[str, Any] | None = None, **memory: Any) -> KubeJob:
-    """A job that has begun its first attempt, unless its memory says otherwise."""
+    """Return a job in its first attempt; `memory` overrides its persisted fields."""
     kept = PersistedState(**{"attempt": 1, "enqueued_at": 100.0, **memory})
     return KubeJob(1, of, kept, 7, {(each.type, each.index): each for each in pods}, status or {})
 

@@ -1,4 +1,4 @@
-"""One operator leads at a time, whatever clocks, pauses and a lossy server do (DRAGON-51)."""
+"""At most one operator leads at a time, despite clock skew, pauses and lost requests (DRAGON-51)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def leads(self) -> bool:
-        """What it would answer if asked now; a paused process asks nobody."""
+        """Result of `may_write` now, which a paused process does not call."""
         return self.leadership.may_write()
 
     def _step(self) -> None:
@@ -176,7 +176,7 @@ def test_a_leader_stops_by_itself_ten_seconds_after_its_last_renewal() -> None:
     assert 7.0 < seconds_until(kube, lambda: not first.leads) <= 10.25
     kube.advance(3.0)
     assert first.lost == 1
-    assert "API server" in first.leadership.trouble
+    assert "API server" in first.leadership.last_error
 
 
 def test_short_outage_does_not_change_the_leader() -> None:
@@ -289,18 +289,18 @@ def test_missing_permission_is_named_and_granted_later() -> None:
     kube.rest.forbidden = lambda seen: seen.resource == LEASES
     first = Candidate(kube, "a")
     kube.advance(5.0)
-    assert "grant get, create and update on leases" in first.leadership.trouble
+    assert "grant get, create and update on leases" in first.leadership.last_error
     kube.rest.forbidden = lambda seen: False
     kube.advance(5.0)
     assert first.leads
-    assert first.leadership.trouble == ""
+    assert first.leadership.last_error == ""
 
 
 def test_missing_namespace_is_named_in_a_sentence() -> None:
     kube = FakeKube()
     leadership = Leadership(kube.client(), "nowhere", "sterna", "a", steady=kube.clock, wall=kube.clock)
     leadership.step()
-    assert "no namespace 'nowhere'" in leadership.trouble
+    assert "no namespace 'nowhere'" in leadership.last_error
 
 
 def test_on_a_thread_it_leads_and_leaves_nothing_behind() -> None:
@@ -321,7 +321,7 @@ def test_a_closed_client_is_trouble_and_no_crash() -> None:
         client.ask("GET", "/version")
     leadership = Leadership(client, "default", "sterna", "a", steady=kube.clock)
     leadership.step()
-    assert leadership.trouble
+    assert leadership.last_error
 
 
 def test_replica_whose_loop_hangs_loses_the_lease_to_one_whose_loop_runs() -> None:
@@ -332,7 +332,7 @@ def test_replica_whose_loop_hangs_loses_the_lease_to_one_whose_loop_runs() -> No
     first.is_alive = False
     kube.advance(7.0)
     assert first.leads, "until the renew deadline"
-    assert "makes no progress" in first.leadership.trouble
+    assert "makes no progress" in first.leadership.last_error
     seconds_until(kube, lambda: second.leads)
     assert not first.leads
     assert first.lost == 1

@@ -1,4 +1,4 @@
-"""What jobs taught outlives the operator, in a ConfigMap that only a leader writes, seldom, and never over ruins."""
+"""Learned curves outlive the operator in a ConfigMap that only a leader writes, rarely, never over malformed data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.rbac import LESSONS
+from sterna.backends.kubernetes.api.rbac import LEARNED_CURVES
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.learned_store import MAX_BYTES, LearnedStore, decode_curves, encode_curves
@@ -19,7 +19,7 @@ LONG_AGO = CategoryRecord("bert", (Pace(1, 100.0, 50.0),), 2, 30.0)
 
 
 class Replica:
-    """An operator's progress and what is kept of it; it leads unless told otherwise."""
+    """Learned knowledge of an operator and its store; a leader by default."""
 
     def __init__(self, kube: FakeKube, caplog: pytest.LogCaptureFixture) -> None:
         self.caplog = caplog
@@ -29,14 +29,14 @@ class Replica:
         self.kept = LearnedStore(server, "default", self.progress, lambda: self.is_leading)
 
     @property
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         return list(dict.fromkeys(self.caplog.messages))
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
         self.progress.learned_curves.add_steps(category, 1, steps, 2 * steps)
 
     def knows(self) -> dict[str, float]:
-        return {lesson.category: lesson.steps for lesson in self.progress.learned_curves.by_age}
+        return {record.category: record.steps for record in self.progress.learned_curves.by_age}
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def replica(caplog: pytest.LogCaptureFixture) -> Replica:
 
 
 def text_in(kube: FakeKube) -> str:
-    found: dict[str, Any] = kube.get(CONFIG_MAPS, LESSONS)
-    text: str = found["data"]["lessons.json"]
+    found: dict[str, Any] = kube.get(CONFIG_MAPS, LEARNED_CURVES)
+    text: str = found["data"]["curves.json"]
     return text
 
 
 def put(kube: FakeKube, text: str) -> None:
-    kube.create(CONFIG_MAPS, {"metadata": {"name": LESSONS}, "data": {"lessons.json": text}})
+    kube.create(CONFIG_MAPS, {"metadata": {"name": LEARNED_CURVES}, "data": {"curves.json": text}})
 
 
 def test_a_successor_begins_with_what_its_predecessor_learned(replica: Replica) -> None:
@@ -66,7 +66,7 @@ def test_a_successor_begins_with_what_its_predecessor_learned(replica: Replica) 
 
 def test_nothing_is_written_before_something_was_learned(replica: Replica) -> None:
     assert not replica.kept.save_if_due(0.0)
-    assert replica.kube.find(CONFIG_MAPS, LESSONS) is None
+    assert replica.kube.find(CONFIG_MAPS, LEARNED_CURVES) is None
 
 
 def test_it_is_written_at_most_once_a_minute_and_at_the_end(replica: Replica) -> None:
@@ -85,7 +85,7 @@ def test_only_a_leader_writes(replica: Replica) -> None:
     replica.is_leading = False
     replica.learn()
     replica.kept.save_if_due(0.0)
-    assert replica.kube.find(CONFIG_MAPS, LESSONS) is None
+    assert replica.kube.find(CONFIG_MAPS, LEARNED_CURVES) is None
     replica.is_leading = True
     assert replica.kept.save_if_due(100.0)
     assert decode_curves(text_in(replica.kube))[0].category == "resnet"
@@ -96,8 +96,8 @@ def test_one_that_was_fenced_out_changes_nothing(replica: Replica) -> None:
     for second in (0.0, 60.0, 120.0):
         replica.learn()
         replica.kept.save_if_due(second)
-    assert replica.kube.find(CONFIG_MAPS, LESSONS) is None
-    assert replica.said == []
+    assert replica.kube.find(CONFIG_MAPS, LEARNED_CURVES) is None
+    assert replica.messages == []
 
 
 @pytest.mark.parametrize("ruin", ["{", "[1]", '{"a": 1}', '[{"category": 7}]', "[" * 5000])
@@ -108,24 +108,24 @@ def test_a_malformed_config_map_is_logged_once_and_left_alone_until_deleted(repl
         replica.learn()
         replica.kept.save_if_due(second)
     assert text_in(replica.kube) == ruin
-    assert len(replica.said) == 1
-    assert "is not understood" in replica.said[0]
-    assert "delete that ConfigMap" in replica.said[0]
-    replica.kube.delete(CONFIG_MAPS, LESSONS)
+    assert len(replica.messages) == 1
+    assert "cannot be decoded" in replica.messages[0]
+    assert "delete that ConfigMap" in replica.messages[0]
+    replica.kube.delete(CONFIG_MAPS, LEARNED_CURVES)
     replica.learn()
     replica.kept.save_if_due(120.0)
     assert decode_curves(text_in(replica.kube))[0].steps == 30.0
 
 
-def test_what_was_ruined_while_we_led_is_left_alone_and_counts_once_when_mended(replica: Replica) -> None:
+def test_a_config_map_that_becomes_malformed_is_left_alone_until_it_is_corrected(replica: Replica) -> None:
     replica.learn()
     replica.kept.save_if_due(0.0)
     good = text_in(replica.kube)
-    replica.kube.patch(CONFIG_MAPS, LESSONS, {"data": {"lessons.json": "?"}})
+    replica.kube.patch(CONFIG_MAPS, LEARNED_CURVES, {"data": {"curves.json": "?"}})
     replica.learn()
     replica.kept.save_if_due(60.0)
     assert text_in(replica.kube) == "?"
-    replica.kube.patch(CONFIG_MAPS, LESSONS, {"data": {"lessons.json": good}})
+    replica.kube.patch(CONFIG_MAPS, LEARNED_CURVES, {"data": {"curves.json": good}})
     replica.kept.save_if_due(120.0)
     assert decode_curves(text_in(replica.kube))[0].steps == 20.0
 
@@ -133,14 +133,14 @@ def test_what_was_ruined_while_we_led_is_left_alone_and_counts_once_when_mended(
 def test_a_conflicting_change_of_another_client_does_not_stop_it(replica: Replica) -> None:
     replica.learn()
     replica.kept.save_if_due(0.0)
-    replica.kube.patch(CONFIG_MAPS, LESSONS, {"metadata": {"labels": {"mine": "yes"}}})
+    replica.kube.patch(CONFIG_MAPS, LEARNED_CURVES, {"metadata": {"labels": {"mine": "yes"}}})
     replica.learn()
     replica.kept.save_if_due(60.0)
-    replica.kube.delete(CONFIG_MAPS, LESSONS)
+    replica.kube.delete(CONFIG_MAPS, LEARNED_CURVES)
     replica.learn()
     replica.kept.save_if_due(120.0)
     assert decode_curves(text_in(replica.kube))[0].steps == 30.0
-    assert replica.said == []
+    assert replica.messages == []
 
 
 def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(replica: Replica) -> None:
@@ -156,8 +156,8 @@ def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(r
         "resnet": 10.0,
         "bert": 110.0,
     }
-    assert len(replica.said) == 1
-    assert "cannot be kept in the ConfigMap default/sterna-learned-curves" in replica.said[0]
+    assert len(replica.messages) == 1
+    assert "cannot be stored in the ConfigMap default/sterna-learned-curves" in replica.messages[0]
 
 
 # The document.
@@ -168,17 +168,17 @@ def test_categories_of_which_nothing_was_heard_for_longest_go_first(replica: Rep
     replica.learn("category-0000")
     replica.kept.save_if_due(0.0)
     text = text_in(replica.kube)
-    kept = [lesson.category for lesson in decode_curves(text)]
+    kept = [record.category for record in decode_curves(text)]
     assert MAX_BYTES - 200 < len(text) <= MAX_BYTES
     assert kept[-2:] == ["category-4999", "category-0000"]
     assert kept[0] == f"category-{5001 - len(kept):04}"
-    assert [each for each in replica.said if "oldest categories are not kept" in each]
+    assert [each for each in replica.messages if "oldest categories are not stored" in each]
 
 
-def test_lessons_are_read_as_they_were_written() -> None:
-    lessons = [LONG_AGO, CategoryRecord("resnet", (Pace(1, 5.0, 9.0), Pace(4, 3.0, 2.0)))]
-    kept = encode_curves(lessons)
-    assert (decode_curves(kept.document), kept.dropped) == (lessons, 0)
+def test_curves_are_read_as_they_were_written() -> None:
+    records = [LONG_AGO, CategoryRecord("resnet", (Pace(1, 5.0, 9.0), Pace(4, 3.0, 2.0)))]
+    kept = encode_curves(records)
+    assert (decode_curves(kept.document), kept.dropped) == (records, 0)
 
 
 def test_impossible_measurements_are_left_out() -> None:
@@ -196,5 +196,5 @@ def test_impossible_measurements_are_left_out() -> None:
 
 
 def test_a_document_that_is_none_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UserError, match=r"lessons\.json"):
+    with pytest.raises(UserError, match=r"curves\.json"):
         decode_curves("{")

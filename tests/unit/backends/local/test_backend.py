@@ -441,7 +441,7 @@ def test_failed_start_is_retried(make: Callable[..., LocalRun]) -> None:
     local.submit("a")
     local.settle()
     assert local.state("a") == "waiting"
-    assert "trouble" in local.kinds("a")
+    assert "error" in local.kinds("a")
     local.machine.refuses = ""
     local.run_for()
     assert local.state("a") == "completed"

@@ -23,7 +23,7 @@ def reference_first_fit(costs: list[int], free: int, skip: bool) -> list[bool]:
 
 
 def reference_best_fit(free: list[int], need: int, count: int) -> tuple[tuple[int, int], ...]:
-    """The tightest node that holds all workers, else the emptiest and so on with the others."""
+    """Return the tightest node that holds all workers, else the emptiest node, and so on with the other workers."""
     free, pairs = free.copy(), []
     while count:
         holding = [node for node in range(len(free)) if free[node] >= count * need]
@@ -41,7 +41,7 @@ def reference_best_fit(free: list[int], need: int, count: int) -> tuple[tuple[in
 
 
 def column(values: list[int]) -> Ints:
-    """Read-only, as the columns of a snapshot are."""
+    """Return a read-only array, like the columns of a snapshot."""
     values_ = np.array(values, dtype=np.int64)
     values_.flags.writeable = False
     return values_

@@ -19,7 +19,7 @@ FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal by it is no verdict
 on the object: retry."""
 
-LESSONS = "sterna-learned-curves"
+LEARNED_CURVES = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
@@ -88,7 +88,7 @@ _USES: tuple[Use, ...] = (
         ("get", "patch"),
         "what jobs have taught, for the replica that acts next",
         Scope.OWN_NAMESPACE,
-        only_name=LESSONS,
+        only_name=LEARNED_CURVES,
     ),
     Use(_OPERATOR, CONFIG_MAPS, "", ("create",), "the same, where there is none yet", Scope.OWN_NAMESPACE),
     Use(_OPERATOR, PODS, "binding", ("create",), "pods that name Sterna as their scheduler get their node"),

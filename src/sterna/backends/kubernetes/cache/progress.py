@@ -299,7 +299,7 @@ class Progress:
     def restart_seconds(self) -> float:
         """Mean cost of a restart, over all categories."""
         if self._restart_seconds is None:
-            self._restart_seconds = restart_seconds(self._training.learned_curves.learned.lessons)
+            self._restart_seconds = restart_seconds(self._training.learned_curves.learned.records)
         return self._restart_seconds
 
     def view(self, key: int, has_eta: bool = True) -> JobProgressView:

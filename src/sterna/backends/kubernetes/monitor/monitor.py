@@ -88,7 +88,7 @@ class Monitor:
         self._sent_at = -1e18
         self._not_before = -1e18
         self._pause_seconds = _LEAST_PAUSE_SECONDS
-        self._trouble = ""
+        self._last_error = ""
 
     # Input.
 
@@ -217,8 +217,8 @@ class Monitor:
             ):
                 self._convergence.set_node_infos(self._operator.cluster_info(), now)
             self._note_success()
-        except Retry as trouble:
-            self._fail(str(trouble), now)
+        except Retry as failure:
+            self._fail(str(failure), now)
 
     def _send_reports(self, now: float) -> None:
         if not self._outbox.is_due(now, self._sent_at):
@@ -240,14 +240,14 @@ class Monitor:
             self._operator.ask_to_move(request)
 
     def _note_success(self) -> None:
-        if self._trouble:
+        if self._last_error:
             _log.info("Operator reachable again")
-        self._trouble, self._pause_seconds = "", _LEAST_PAUSE_SECONDS
+        self._last_error, self._pause_seconds = "", _LEAST_PAUSE_SECONDS
 
-    def _fail(self, trouble: str, now: float) -> None:
-        if not self._trouble:
-            _log.warning("%s Will retry.", trouble)
-        self._trouble = trouble
+    def _fail(self, failure: str, now: float) -> None:
+        if not self._last_error:
+            _log.warning("%s Will retry.", failure)
+        self._last_error = failure
         self._wanted.clear()  # an old request is obsolete
         self._not_before = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, _MOST_PAUSE_SECONDS)

@@ -38,7 +38,7 @@ def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment
     if not state.capacity.takes(node, entry.shape):
         raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
     room = free_beside(state, reservations(state), state.clock())
-    room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
+    room.release(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
             f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move "

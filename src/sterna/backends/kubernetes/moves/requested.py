@@ -68,7 +68,7 @@ class MonitorMoves:
         job, pod = move.found.job, move.found.pod
         entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
-        room.give(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
+        room.release(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
         slots = room.take(entry.shape, capacity.row_of[move.target], 1)
         gpu = capacity.gpu_fractions.name_of(move.target, slots[0]) if slots else ""
         name, persisted = replica_name(pod), job.persisted

@@ -21,6 +21,7 @@ from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed
 from sterna.backends.kubernetes.cache.object_parser import parse_object
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
+from sterna.backends.kubernetes.query.explanation import explain_job, list_events
 from sterna.backends.kubernetes.query.listing import (
     EventObject,
     JobListing,
@@ -34,7 +35,6 @@ from sterna.backends.kubernetes.query.nodes import ClusterNodes
 from sterna.backends.kubernetes.query.reader import ApiReader, UnknownKindError
 from sterna.backends.kubernetes.query.rules import current_rules
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
-from sterna.backends.kubernetes.query.story import explain_job, tell_story
 from sterna.backends.kubernetes.query.submit import ObjectCreator, documents_of
 from sterna.backends.kubernetes.query.views import ANY_IMAGE, event_view, job_view, replica_name
 from sterna.backends.kubernetes.query.watch import ClusterWatch
@@ -298,7 +298,7 @@ class KubernetesCluster:
         job = self._find(name)
         view, now = self._view(job), self._clock()
         current = current_rules(self._reader, now)
-        explanation = explain_job(view, tell_story(view, self.events(name), now), current.rules, now)
+        explanation = explain_job(view, list_events(view, self.events(name), now), current.rules, now)
         if current.notice:
             explanation.notices.append(current.notice)
         if view.state == "waiting":

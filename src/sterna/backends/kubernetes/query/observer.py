@@ -50,9 +50,9 @@ class Observer:
                     f"This needs to see the {resource.plural} of the whole cluster, which you may not; ask its "
                     "administrator for the right to list and watch nodes and pods."
                 )
-        trouble = getattr(self.server, "trouble", "")
-        if trouble or is_late:
-            raise Retry(trouble or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")
+        failure = getattr(self.server, "last_error", "")
+        if failure or is_late:
+            raise Retry(failure or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")
 
     def refresh(self) -> None:
         """Process the events that arrived since."""

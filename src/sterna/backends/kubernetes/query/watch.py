@@ -66,6 +66,6 @@ class ClusterWatch:
             raise UserError(lacking[0])
 
     def _check(self, is_late: bool) -> None:
-        trouble = getattr(self._server, "trouble", "")
-        if trouble or is_late:
-            raise Retry(trouble or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")
+        failure = getattr(self._server, "last_error", "")
+        if failure or is_late:
+            raise Retry(failure or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")

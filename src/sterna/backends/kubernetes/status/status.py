@@ -135,8 +135,8 @@ def sentence_of(job: KubeJob, given: StatusInput, phase: JobPhase) -> str:
         return verdict.sentence
     if phase is JobPhase.SUSPENDED:
         return "is suspended; set suspend to false to let it run."
-    if phase in (JobPhase.STARTING, JobPhase.RESTARTING) and (trouble := pod_start_error(job)):
-        return trouble
+    if phase in (JobPhase.STARTING, JobPhase.RESTARTING) and (failure := pod_start_error(job)):
+        return failure
     if given.sentence:
         return given.sentence
     if phase is JobPhase.STARTING and not job.pods:

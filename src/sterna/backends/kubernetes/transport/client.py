@@ -95,7 +95,7 @@ class Client:
         self, access: Access, may_write: Callable[[], bool] = lambda: True, in_flight: int = MAX_IN_FLIGHT
     ) -> None:
         self.access = access
-        self.trouble = ""
+        self.last_error = ""
         """Why the server cannot be reached, as a sentence; empty while it can. A change wakes the inbox."""
         self._may_write = may_write
         self._queue = WriteQueue(in_flight)
@@ -221,7 +221,7 @@ class Client:
             try:
                 self._http.authorize(await asyncio.to_thread(authorization_header, self.access))
             except Retry as error:
-                self._note_trouble(str(error))
+                self._note_error(str(error))
 
     # Single requests.
 
@@ -234,7 +234,7 @@ class Client:
                 reply = await self._exchange(request, seconds)
                 break
             except NotConnectedError:
-                raise Retry(self.trouble) from None
+                raise Retry(self.last_error) from None
             except NoReplyError as error:
                 if is_last:  # a GET is repeated once: the server may have just closed the idle connection
                     raise Retry(self._no_reply(error)) from None
@@ -247,18 +247,18 @@ class Client:
         except NotConnectedError as error:
             self._note_unreachable(error)
             raise
-        self._note_trouble("")
+        self._note_error("")
         return reply
 
     def _note_unreachable(self, error: NotConnectedError) -> None:
-        self._note_trouble(describe_unreachable(self.access.server, error.cause))
+        self._note_error(describe_unreachable(self.access.server, error.cause))
 
     def _no_reply(self, error: NoReplyError) -> str:
         return f"The API server at {self.access.server} did not answer ({describe(error)})."
 
-    def _note_trouble(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            self.trouble = trouble
+    def _note_error(self, failure: str) -> None:
+        if failure != self.last_error:
+            self.last_error = failure
             self._wake()
 
     def _wake(self) -> None:
@@ -318,11 +318,11 @@ class Client:
             self._finish(pending, WriteResult(write, 403, NOT_LEADER, "Another operator leads."))
         except NotConnectedError as error:
             self._note_unreachable(error)
-            self._retry(pending, WriteResult(write, 503, UNREACHABLE, self.trouble))
+            self._retry(pending, WriteResult(write, 503, UNREACHABLE, self.last_error))
         except NoReplyError as error:
             self._finish(pending, WriteResult(write, 0, "NoReply", self._no_reply(error)))
         else:
-            self._note_trouble("")
+            self._note_error("")
             self._process_reply(pending, reply)
         self._schedule_flush()
 
@@ -400,7 +400,7 @@ class Client:
             self._deliver(reflector.take_page(reply.body))
         except msgspec.DecodeError as error:
             reflector.list_again()
-            self._note_trouble(f"What answers at {self.access.server} is no API server ({error}); check the address.")
+            self._note_error(f"What answers at {self.access.server} is no API server ({error}); check the address.")
             return False
         return True
 
@@ -408,7 +408,7 @@ class Client:
         has_events, began = False, self._loop.time()
 
         def on_open() -> None:
-            self._note_trouble("")
+            self._note_error("")
             self._deliver(reflector.note_watch_open())
 
         def on_data(data: bytes) -> bool:
@@ -426,7 +426,7 @@ class Client:
         except NoReplyError:  # the watch broke off; if the server is gone, the next request finds out
             return self._loop.time() - began > _STABLE_SECONDS
         if reply.status != 200:
-            self._note_trouble("")
+            self._note_error("")
             self._deliver(reflector.note_rejected(reply.status, reply.body))
             return False
         return has_events or self._loop.time() - began > _STABLE_SECONDS

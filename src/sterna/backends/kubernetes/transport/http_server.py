@@ -125,8 +125,8 @@ async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except web.HTTPException as other:
         return _reply(other.status, f"{other.reason}: {request.method} {request.path[:200]}.")
-    except Retry as trouble:
-        return _reply(503, str(trouble))
+    except Retry as failure:
+        return _reply(503, str(failure))
     except UserError as error:
         return _reply(422, str(error))
     except Exception as error:

@@ -177,7 +177,7 @@ class AttemptLauncher:
             )
             deps.processes.start(folder, launch_spec)
         except (OSError, Retry) as error:
-            self._store.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
+            self._store.note(job.name, "error", f"{replica.name} could not be started: {error}.")
             if folder.is_dir() and not deps.processes.void(folder):
                 return  # a shim has locked it: it started after all
             with self._store.lock:

@@ -138,7 +138,7 @@ class AttemptReconciler:
             for replica, target in moves:
                 self._move(job, replica, target)
         except OSError as error:
-            self._store.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
+            self._store.note(job.name, "error", f"it cannot be moved in place: {error}.")
             return False
         return True
 

@@ -47,7 +47,7 @@ class Database:
         self._waiting: list[_WriteBatch] = []
         self._news = threading.Condition()
         self._is_closing = False
-        self.trouble = ""
+        self.last_error = ""
         """Why writing fails at present; empty: it works."""
         self._thread = threading.Thread(target=self._run_writer, name="database", daemon=True)
         self._thread.start()
@@ -120,7 +120,7 @@ class Database:
         if not batches:
             return []
         error = self._try(batches)
-        self.trouble = str(error) if error else ""
+        self.last_error = str(error) if error else ""
         if error is None:
             for batch in batches:
                 if batch.done is not None:

@@ -6,6 +6,7 @@ while waiting for the disk.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,7 @@ from sterna.service.views import EventView
 COUNTED_CPUS = 10
 """Thousandths of a CPU that a worker without a CPU request counts for on a shared node, so that jobs are spread."""
 
+_log = logging.getLogger(__name__)
 _EVENTS = 10_000
 """Events kept in memory; older ones are read from disk."""
 _LISTENING_SECONDS = 5.0
@@ -250,9 +252,11 @@ class JobStore:
         with self.lock:
             last, now = self.events[-1].number if self.events else 0, self.clock()
             statements: list[Statement] = []
-            for number, told in enumerate(happened, last + 1):
-                self.events.append(EventView(number, now, *told))
-                statements.append((sql, [number, now, *told]))
+            for number, event in enumerate(happened, last + 1):
+                job, kind, sentence = event
+                self.events.append(EventView(number, now, job, kind, sentence))
+                statements.append((sql, [number, now, job, kind, sentence]))
+                _log.debug("%s", sentence, extra={"job": job or None})
             self.database.write_later(statements)
             self.notify_change()
 

@@ -120,20 +120,20 @@ class Launcher:
         replica that has ended or is lost is left alone.
         """
         at = str(Path(folder).resolve())
-        trouble: OSError | None = None
+        failure: OSError | None = None
         try:
             write_record(at, STOP, {"grace_seconds": grace_seconds, "why": why}, durable=False)
         except FileNotFoundError:
             return
         except OSError as error:
-            trouble = error  # full disk: the shim is signalled all the same, with the grace period of the launch spec
+            failure = error  # full disk: the shim is signalled all the same, with the grace period of the launch spec
         crash_point("launcher.stopping")
         # In this order: a shim first takes the lock and then looks for the request, so one of the two sees the other.
         lock = read_lock(at)
         if lock is not None:
             _signal(lock, signal.SIGTERM)
-        elif trouble is not None:
-            raise Retry(f"{folder} was not asked to stop: {trouble}")
+        elif failure is not None:
+            raise Retry(f"{folder} was not asked to stop: {failure}")
 
     def inspect(self, folder: str | Path) -> ReplicaState:
         at = str(Path(folder).resolve())

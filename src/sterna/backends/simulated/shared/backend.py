@@ -235,7 +235,7 @@ class SharedBackend:
 
     def _unassign(self, key: JobKey) -> None:
         assignment = self._assignments.pop(key)
-        self._room.give(self._shape, assignment)
+        self._room.release(self._shape, assignment)
         for node, _ in assignment.workers:
             self._on[node].discard(key)
         self._workers[key] = 0

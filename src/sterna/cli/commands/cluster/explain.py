@@ -1,4 +1,4 @@
-"""`sterna explain`: print the story of one job, and what would start it."""
+"""`sterna explain`: print what happened to one job, and what would start it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Names = Annotated[
     typer.Argument(metavar="[JOURNAL] JOB", help="A journal file (for jobs of a journal), and the job's name."),
 ]
 At = Annotated[
-    float | None, typer.Option("--at", metavar="SECONDS", help="End the story here, counted from the journal's start.")
+    float | None,
+    typer.Option("--at", metavar="SECONDS", help="Explain up to this time after the journal's start."),
 ]
-Number = Annotated[int | None, typer.Option("--round", metavar="N", min=0, help="End the story with this round.")]
+Number = Annotated[int | None, typer.Option("--round", metavar="N", min=0, help="Explain up to this round.")]
 
 
 @expand_options
@@ -91,7 +92,7 @@ def _show(explanation: Explanation) -> None:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for event in explanation.story:
+    for event in explanation.events:
         at = event.at_s
         table.add_row(f"{at:,.0f} s", duration(at) if at >= 600 else "", event.sentence)
     out.print(table)

@@ -33,7 +33,7 @@ def operator_of(cluster: Cluster) -> Incarnation:
     return cluster.operator
 
 
-def observed(cluster: Cluster) -> Snapshot:
+def observe(cluster: Cluster) -> Snapshot:
     return operator_of(cluster).backend.observe()
 
 
@@ -68,10 +68,10 @@ def test_what_is_observed_is_consistent_at_every_instant(policy: str, placement:
         cluster.submit(f"job-{number:02d}", 1 + number % 3, most=1 + number % 5, seconds=5.0 + 3 * number)
         cluster.submit_tf(f"tf-{number:02d}", 1, 1 + number % 4, seconds=5.0 + number)
         cluster.run(2.0)
-        is_consistent(observed(cluster))
+        is_consistent(observe(cluster))
     for _ in range(60):
         cluster.run(5.0)
-        is_consistent(observed(cluster))
+        is_consistent(observe(cluster))
     assert set(cluster.phases().values()) == {"Succeeded"}
 
 
@@ -80,7 +80,7 @@ def test_looking_changes_nothing_and_columns_are_read_only() -> None:
     cluster.submit("one", 2, seconds=100.0)
     cluster.submit("two", 9)
     cluster.run(5.0)
-    one, other = observed(cluster), observed(cluster)
+    one, other = observe(cluster), observe(cluster)
     for name in COLUMNS:
         assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name), equal_nan=True)
         with pytest.raises(ValueError, match="read-only"):
@@ -125,9 +125,9 @@ def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs() -> None:
     cluster = a_cluster()
     cluster.submit("job", 2, gpus=2, seconds=100.0)
     cluster.run(3.0)
-    before = observed(cluster).jobs
+    before = observe(cluster).jobs
     cluster.run(10.0)
-    after = observed(cluster).jobs
+    after = observe(cluster).jobs
     assert after.executed.item(0) - before.executed.item(0) == pytest.approx(10.0)
     assert after.attained.item(0) - before.attained.item(0) == pytest.approx(40.0)
 
@@ -148,7 +148,7 @@ def test_a_job_grows_into_room_and_shrinks_for_others_without_falling_below_its_
     assert cluster.kube.get(PODS, "elastic-worker-0")["metadata"]["uid"] == uid
 
 
-def test_who_is_to_come_waits_until_who_is_to_leave_has_really_gone() -> None:
+def test_a_new_pod_waits_until_the_pod_it_replaces_is_gone() -> None:
     """DRAGON-23: and no other job takes the capacity meanwhile."""
     cluster = a_cluster(1, 4)
     cluster.submit("low", 4, seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
@@ -184,7 +184,7 @@ def test_room_is_made_and_kept_for_a_serving_pod_until_its_own_scheduler_binds_i
     binding = b'{"metadata":{"name":"serve"},"target":{"kind":"Node","name":"node-0"}}'
     assert cluster.kube.handle("POST", "/api/v1/namespaces/default/pods/serve/binding", "", binding).status == 201
     cluster.run(10.0)
-    assert observed(cluster).serving == ()
+    assert observe(cluster).serving == ()
     assert cluster.kube.get(PODS, "serve")["status"]["phase"] == "Running"
 
 
@@ -195,10 +195,10 @@ def test_a_deleted_serving_pod_withdraws_its_reservation() -> None:
     cluster.run(3.0)
     cluster.kube.create(PODS, serving_pod("serve", 4))
     cluster.run(2.0)
-    assert [pod.name for pod in observed(cluster).serving] == ["default/serve"]
+    assert [pod.name for pod in observe(cluster).serving] == ["default/serve"]
     cluster.kube.delete(PODS, "serve", gracePeriodSeconds=0)
     cluster.run(2.0)
-    assert observed(cluster).serving == ()
+    assert observe(cluster).serving == ()
 
 
 def a_service(cluster: Cluster) -> RequestProcessor:
@@ -266,7 +266,7 @@ def set_cpu_share(cluster: Cluster, cpu_share: float) -> None:
     cluster.run(2.0)
 
 
-def asked_cpus(cluster: Cluster) -> str:
+def requested_cpus(cluster: Cluster) -> str:
     container = cluster.kube.get(PODS, "job-worker-0")["spec"]["containers"][0]
     return str(container["resources"]["requests"]["cpu"])
 
@@ -274,7 +274,7 @@ def asked_cpus(cluster: Cluster) -> str:
 def test_a_share_is_put_into_force_while_the_pod_runs() -> None:
     cluster = a_sharing_job()
     set_cpu_share(cluster, 0.5)
-    assert asked_cpus(cluster) == "200m"
+    assert requested_cpus(cluster) == "200m"
     assert operator_of(cluster).backend.observe().has_cpu_shares
 
 
@@ -289,15 +289,15 @@ def test_a_resize_for_which_its_node_has_no_room_is_withdrawn_until_the_share_ch
     status = {"conditions": [pending], "containerStatuses": [{**granted, "state": {"running": {}}}]}
     cluster.kube.patch(PODS, "job-worker-0", {"status": status}, "status")
     cluster.run(8.0)
-    assert asked_cpus(cluster) == "400m"
+    assert requested_cpus(cluster) == "400m"
     cluster.run(4.0)
-    assert asked_cpus(cluster) == "200m"
+    assert requested_cpus(cluster) == "200m"
     sent = len(operator_of(cluster).client.sent)
     cluster.run(60.0)
     assert len(operator_of(cluster).client.sent) == sent, "it is left alone"
     cluster.kube.patch(PODS, "job-worker-0", {"status": {"conditions": []}}, "status")
     set_cpu_share(cluster, 0.75)
-    assert asked_cpus(cluster) == "300m"
+    assert requested_cpus(cluster) == "300m"
 
 
 def test_jobs_that_need_no_devices_are_counted_by_their_cpus_where_there_are_none() -> None:
@@ -308,7 +308,7 @@ def test_jobs_that_need_no_devices_are_counted_by_their_cpus_where_there_are_non
         cluster.kube.create(TRAINING_JOBS, {"metadata": {"name": name}, "spec": {"workers": 1, "template": template}})
     cluster.run(5.0)
     assert sorted(cluster.phases().values()) == ["Running", "Running", "Waiting"]
-    assert observed(cluster).nodes.unit is ResourceKind.CPUS
+    assert observe(cluster).nodes.unit is ResourceKind.CPUS
 
 
 def test_bounds_changed_by_the_user_count_from_then_on() -> None:

@@ -1,4 +1,4 @@
-"""Odd things that happen in clusters: kills between two writes, edited labels, strangers' pods, absurd words."""
+"""Edge cases: kills between two writes, edited labels, foreign pods, invalid values."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_foreign_mpi_job_of_the_same_name_is_left_alone() -> None:
     assert cluster.kube.get(PODS, "same-worker-0")["metadata"]["labels"]["sterna.dev/attempt"] == "1"
 
 
-def test_a_gang_of_which_a_stranger_has_a_name_is_withdrawn_as_a_whole() -> None:
+def test_a_gang_is_withdrawn_as_a_whole_if_a_foreign_pod_has_one_of_its_names() -> None:
     """DRAGON-12."""
     cluster = a_cluster()
     spec = {"nodeName": "node-1", "containers": [{"name": "x", "image": "x"}]}

@@ -1,4 +1,4 @@
-"""What goes wrong around jobs: refusals of the server and of kubelets, evictions, names that are taken, lost nodes."""
+"""Failures: rejections by the server and by kubelets, evictions, taken names, lost nodes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def a_refusing_cluster(refusal: Callable[[Write], Refused | None]) -> tuple[Clus
     return cluster, operator.client
 
 
-def refused_pods(status: int, reason: str, message: str) -> Callable[[Write], Refused | None]:
+def refuse_pods(status: int, reason: str, message: str) -> Callable[[Write], Refused | None]:
     return lambda write: Refused(status, reason, message) if write.resource == PODS and write.body else None
 
 
 def test_a_quota_makes_a_job_wait_with_the_servers_words_and_lets_others_have_its_room() -> None:
-    cluster, client = a_refusing_cluster(refused_pods(403, "Forbidden", "exceeded quota: gpus"))
+    cluster, client = a_refusing_cluster(refuse_pods(403, "Forbidden", "exceeded quota: gpus"))
     cluster.submit("job", 4, seconds=5.0)
     cluster.run(5.0)
     assert "exceeded quota: gpus" in job_status(cluster, "job")["reason"]
@@ -68,14 +68,14 @@ def test_a_quota_makes_a_job_wait_with_the_servers_words_and_lets_others_have_it
 
 def test_pods_that_the_server_cannot_take_fail_their_job_with_its_sentence() -> None:
     message = 'Pod "job-worker-0" is invalid: spec.containers[0].image: Required value'
-    cluster, _ = a_refusing_cluster(refused_pods(422, "Invalid", message))
+    cluster, _ = a_refusing_cluster(refuse_pods(422, "Invalid", message))
     cluster.submit("job", seconds=5.0)
     cluster.run(5.0)
     assert job_status(cluster, "job")["phase"] == "Failed"
     assert "spec.containers[0].image: Required value" in condition(cluster, "job", "Failed")["message"]
 
 
-def test_a_strangers_pod_of_the_same_name_is_waited_for() -> None:
+def test_a_foreign_pod_of_the_same_name_is_waited_for() -> None:
     cluster = a_cluster()
     spec = {"containers": [{"name": "x", "image": "x"}], "nodeName": "node-1"}
     cluster.kube.create(PODS, {"metadata": {"name": "job-worker-0"}, "spec": spec})

@@ -1,4 +1,4 @@
-"""Parts of GPUs on a cluster in memory where KubeShare is: by name, by memory, and only where they are really free."""
+"""GPU fractions on a cluster in memory with KubeShare: by name, by memory, and only on GPUs with free capacity."""
 
 from __future__ import annotations
 

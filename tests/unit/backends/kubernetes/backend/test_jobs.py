@@ -45,7 +45,7 @@ def writes(cluster: Cluster, **wanted: Any) -> list[str]:
     return [write.name for write in sent if all(getattr(write, key) == value for key, value in wanted.items())]
 
 
-def test_a_job_becomes_pods_that_name_their_nodes_and_its_status_says_so() -> None:
+def test_a_job_becomes_pods_bound_to_nodes_and_its_status_lists_them() -> None:
     """DRAGON-8, 14."""
     cluster = a_cluster()
     cluster.submit("hello", seconds=5.0)
@@ -110,7 +110,7 @@ def test_a_job_that_can_never_run_shows_it_within_two_seconds_also_in_a_burst() 
     assert [reason for reason, _ in events(cluster, "huge")] == ["Waiting"]
 
 
-def test_a_job_that_waits_says_what_is_missing() -> None:
+def test_the_status_of_a_waiting_job_names_what_is_missing() -> None:
     cluster = a_cluster(1, 4)
     cluster.submit("first", 3, seconds=100.0)
     cluster.run(2.0)
@@ -150,7 +150,7 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     assert entry.reconciled_at > at
 
 
-def test_who_came_first_in_a_second_goes_first_whatever_its_name_also_for_the_next_operator() -> None:
+def test_jobs_of_the_same_second_keep_their_order_of_arrival_across_a_restart() -> None:
     cluster = a_cluster(1, 4)
     cluster.run(1.0 - cluster.kube.now % 1.0)
     cluster.submit("last-by-name", 4, seconds=100.0)
@@ -195,7 +195,7 @@ def test_an_invalid_object_shows_its_error_and_does_not_affect_other_jobs() -> N
     assert cluster.pods("bad") == []
 
 
-def test_a_bad_object_that_is_mended_runs() -> None:
+def test_an_invalid_object_runs_once_it_is_corrected() -> None:
     cluster = a_cluster()
     cluster.submit("job", 2, most=1, seconds=3.0, restartPolicy="Sometimes")
     cluster.run(3.0)
@@ -317,10 +317,10 @@ def test_created_and_deleted_pods_are_events() -> None:
     cluster = a_cluster()
     cluster.submit_tf("job", 1, 2, seconds=4.0)
     cluster.run(20.0)
-    said = dict(events(cluster, "job"))
-    assert said["SuccessfulCreatePod"].startswith("Created 3 pods on node-0: job-ps-0, job-worker-0, job-worker-1.")
-    assert "SuccessfulDeletePod" in said
-    assert said["TFJobSucceeded"] == "completed."
+    messages = dict(events(cluster, "job"))
+    assert messages["SuccessfulCreatePod"].startswith("Created 3 pods on node-0: job-ps-0, job-worker-0, job-worker-1.")
+    assert "SuccessfulDeletePod" in messages
+    assert messages["TFJobSucceeded"] == "completed."
 
 
 def test_a_cordoned_node_keeps_its_pods_and_accepts_none() -> None:

@@ -1,4 +1,4 @@
-"""Pods that go before training on a cluster in memory: which nodes they accept, and who of them goes first."""
+"""Reservations for serving pods on a cluster in memory: the nodes they accept, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builders of what monitors send: reports of pods, in batches."""
+"""Builders of the batches of pod reports that monitors send."""
 
 from __future__ import annotations
 

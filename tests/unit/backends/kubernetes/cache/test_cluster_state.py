@@ -1,4 +1,4 @@
-"""The world from deltas: jobs find their pods whatever comes first, strangers keep names, memory survives."""
+"""Cluster state from deltas: jobs find their pods in any order, foreign pods keep names, persisted fields survive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TYPES: dict[Resource, type[Any]] = {NODES: Node, PODS: Pod, SERVICES: Plain}
 
 
 class Story:
-    """A world and what happens to it."""
+    """A cluster state and the deltas that it receives."""
 
     def __init__(self, nodes: int = 3, gpus: int = 4, namespace: str = "") -> None:
         self.now = NOW
@@ -137,16 +137,16 @@ def test_a_pod_that_comes_as_it_was_asked_for_is_no_news_for_its_job() -> None:
     story.job(workers=1)
     replicas = [ReplicaAssignment("worker", 0, "node-0")]
     story.state.reassign(story.entry, replicas)
-    asked_for = expected_pod(story.entry, replicas[0], "job-worker-0", 1, "a home")
+    asked_for = expected_pod(story.entry, replicas[0], "job-worker-0", 1, "a=1")
     story.state.pods.expect(story.entry, asked_for)
     story.state.work_queue.drain()
-    story.pod(phase="Pending", assignment="a home")
+    story.pod(phase="Pending", assignment="a=1")
     assert story.entry.job.pods["worker", 0].uid
     assert not story.state.work_queue.pending()
     assert story.free() == [3000, 4000, 4000]
-    story.pod(phase="Pending", assignment="a home")
+    story.pod(phase="Pending", assignment="a=1")
     assert not story.state.work_queue.pending()
-    story.pod(phase="Running", assignment="a home")
+    story.pod(phase="Running", assignment="a=1")
     assert story.state.work_queue.pending() == [story.entry.key]
 
 

@@ -1,4 +1,4 @@
-"""Room on nodes: what they have, what pods use, what was decided, and which nodes take whom."""
+"""Node capacity: totals, usage of pods, planned usage, and nodes that accept a job."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_heartbeat_is_no_news() -> None:
     assert capacity.lose("b") is NodeChange.NONE
 
 
-def test_other_peoples_pods_take_room_in_both_views() -> None:
+def test_foreign_pods_use_capacity_in_both_views() -> None:
     """DRAGON-18."""
     capacity = some_capacity(a_node("a", gpus=4))
     capacity.add_pod("pod", "a", ResourceUsage(3000, 6000, GIB))

@@ -1,4 +1,4 @@
-"""What pods report becomes what rules and people see of a job; late, repeated and absurd reports change nothing."""
+"""Reports of pods become columns and status of their job; late, repeated and invalid reports change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_job_that_was_not_heard_of_is_unknown_and_progressing() -> None:
     assert progress.view(99).step is None
 
 
-def test_reports_tell_what_is_left_and_how_far_it_is() -> None:
+def test_reports_determine_remaining_work_and_progress() -> None:
     job = running_job()
     progress = following(job)
     for count in range(1, 21):
@@ -193,8 +193,8 @@ def test_a_pod_that_shares_its_node_is_paced_by_the_cpu_it_was_given() -> None:
     job = running_job(devices=0)
     progress = following(job)
     for step in range(1, 21):
-        told = report(10.0 * step, step, 100, loss=1.0 / step, cpu_seconds=2.0 * step)
-        progress.take([batch(progress, [told])], find_in(job), START + 10.0 * step)
+        sample = report(10.0 * step, step, 100, loss=1.0 / step, cpu_seconds=2.0 * step)
+        progress.take([batch(progress, [sample])], find_in(job), START + 10.0 * step)
     assert progress.columns([1]).remaining[0] == pytest.approx(2.0 * 80, rel=0.05)
 
 
@@ -210,7 +210,7 @@ def test_the_pace_of_a_gang_is_counted_by_the_workers_that_run() -> None:
     assert both > 1.2 * progress.columns([1]).remaining[0]
 
 
-# Lessons.
+# Learned curves.
 
 
 def test_what_a_restart_costs_is_learned_from_the_first_report_after_it() -> None:

@@ -30,9 +30,7 @@ def as_a_monitor_sees_it(manifest: Object) -> NodePod:
         ({"tensorboard": "/data/runs", "goal": "max"}, ProgressSpec({"tensorboard": "/data/runs"}, goal="max")),
     ],
 )
-def test_what_a_training_job_says_of_its_progress_reaches_the_monitor(
-    progress: dict[str, Any], expected: ProgressSpec
-) -> None:
+def test_progress_fields_of_a_training_job_reach_the_monitor(progress: dict[str, Any], expected: ProgressSpec) -> None:
     pod = as_a_monitor_sees_it(training_job(progress=progress))
     assert progress_of(pod) == expected
     assert is_csv_guessed(pod) is not ("csv" in expected.sources)
@@ -41,29 +39,29 @@ def test_what_a_training_job_says_of_its_progress_reaches_the_monitor(
 @pytest.mark.parametrize(
     "manifest", [tf_job(), pytorch_job({"Worker": group(2, name="pytorch")})], ids=lambda each: each["kind"]
 )
-def test_what_annotations_of_another_kind_say_reaches_the_monitor(manifest: Object) -> None:
+def test_progress_annotations_of_another_kind_reach_the_monitor(manifest: Object) -> None:
     manifest["metadata"]["annotations"] = {"sterna.dev/csv": "/data/run.csv", "sterna.dev/metric": "loss"}
     assert progress_of(as_a_monitor_sees_it(manifest)) == ProgressSpec({"csv": "/data/run.csv"}, metric="loss")
 
 
-def test_what_annotations_of_a_plain_pod_say_is_read_where_they_are() -> None:
+def test_progress_annotations_of_a_plain_pod_are_read_from_the_pod() -> None:
     meta = {"name": "job1", "labels": {"sterna.dev/job": "job1"}, "annotations": {"sterna.dev/csv": "/data/run.csv"}}
     pod = msgspec.convert({"metadata": meta}, NodePod)
     assert progress_of(pod) == ProgressSpec({"csv": "/data/run.csv"})
     assert not is_csv_guessed(pod)
 
 
-def test_annotations_that_say_nonsense_say_nothing() -> None:
+def test_invalid_progress_annotations_are_ignored() -> None:
     meta = {"name": "job1", "annotations": {"sterna.dev/csv": "/data/run.csv", "sterna.dev/total": "many"}}
     assert progress_of(msgspec.convert({"metadata": meta}, NodePod)) == ProgressSpec()
 
 
-def test_a_pod_of_a_job_that_says_nothing_of_its_progress_carries_nothing_more() -> None:
+def test_a_pod_of_a_job_without_progress_fields_has_no_progress_annotations() -> None:
     assert PROGRESS not in as_a_monitor_sees_it(training_job()).metadata.annotations
 
 
-def test_a_template_that_says_it_itself_is_left_as_it_is() -> None:
-    said = '{"csv": "/own.csv"}'
+def test_progress_annotations_of_a_template_are_kept() -> None:
+    declared = '{"csv": "/own.csv"}'
     container = {"name": "train", "image": "train"}
-    template = {"metadata": {"annotations": {PROGRESS: said}}, "spec": {"containers": [container]}}
+    template = {"metadata": {"annotations": {PROGRESS: declared}}, "spec": {"containers": [container]}}
     assert progress_of(as_a_monitor_sees_it(training_job(template=template))) == ProgressSpec({"csv": "/own.csv"})

@@ -1,4 +1,4 @@
-"""The table of jobs: order, what time does to columns, and shapes that come and go."""
+"""The job table of a snapshot: order, columns that change with time, and interned shapes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_job_that_leaves_gives_its_row_to_others() -> None:
     assert columns["key"].tolist()[1:3] == [2, 4]
 
 
-def test_time_that_runs_is_added_to_what_is_booked() -> None:
+def test_the_current_run_is_added_to_the_accounted_time() -> None:
     memory = PersistedState(executed=100.0, counted_from=990.0, started_at=980.0, saved_at=985.0)
     _, columns = a_table(an_entry(1, "runs", memory=memory), an_entry(2, "waits")).columns(NOW)
     assert columns["executed"].tolist() == [110.0, 0.0]
@@ -113,7 +113,7 @@ def test_an_empty_table_has_columns_of_no_rows() -> None:
     assert all(len(column) == 0 for column in columns.values())
 
 
-def test_jobs_without_devices_say_how_many_cores_a_worker_can_use() -> None:
+def test_a_job_without_devices_has_the_cores_that_a_worker_can_use() -> None:
     _, columns = a_table(an_entry(1, "a", shape=Shape(0, 2500)), an_entry(2, "b")).columns(NOW)
     assert columns["most_cores"].tolist()[0] == 1.0
     assert math.isnan(columns["most_cores"].tolist()[1])

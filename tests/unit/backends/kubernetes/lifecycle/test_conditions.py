@@ -147,7 +147,7 @@ def test_scheduled_carries_the_reason_of_the_decision() -> None:
     assert reason_word(Code.NOT_BESIDE_SERVERS) == "NotBesideServers"
 
 
-def test_an_invalid_job_fails_with_a_sentence_and_may_be_mended() -> None:
+def test_an_invalid_job_fails_with_a_message_and_may_be_corrected() -> None:
     """DRAGON-2."""
     found = invalid_conditions([], MNIST, "min-instances 4 is more than max-instances 2.", 10.0)
     assert of_type(found, "Failed")["reason"] == "InvalidTFJobSpec"

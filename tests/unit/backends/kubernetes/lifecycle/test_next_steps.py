@@ -1,4 +1,4 @@
-"""What to do next: pods that come, pods that go, and who has to wait for whom."""
+"""Next steps of a job: pods to create and to delete, and the order between them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_growing_in_place_touches_no_existing_pod() -> None:
     assert names(next_steps(job, replicas, everywhere)) == (["worker-1@b"], [])
 
 
-def test_shrinking_in_place_removes_only_who_leaves() -> None:
+def test_shrinking_in_place_removes_only_the_leaving_replicas() -> None:
     """DRAGON-24, DRAGON-28."""
     replicas = [PS, *workers_at("a", "b", "b")]
     job = kube_job(tf_job(workers=3), *(pod(replica) for replica in replicas), started_at=1.0)

@@ -1,4 +1,4 @@
-"""Which node is overloaded, and where a worker goes that was asked to leave it."""
+"""Overloaded nodes, and the target of a worker that moves off one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def finder(*known: Found) -> Callable[[PodMoveRequest], Found | None]:
     return lambda request: by_name.get(request.pod)
 
 
-def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[AcceptedMove], list[RejectedMove]]:
+def request_moves(
+    infos: dict[str, NodeInfo], *known: Found, **choices: Any
+) -> tuple[list[AcceptedMove], list[RejectedMove]]:
     requests = [PodMoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
     outcomes = list(evaluate_requests(requests, finder(*known), lambda found: choices.get("hosts", infos), infos))
     return [each for each in outcomes if isinstance(each, AcceptedMove)], [
@@ -50,7 +52,7 @@ def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[li
 
 
 def targets(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> list[str]:
-    return [move.target for move in moved(infos, *known, **choices)[0]]
+    return [move.target for move in request_moves(infos, *known, **choices)[0]]
 
 
 # Overload, DRAGON-64.
@@ -98,7 +100,7 @@ def test_equally_good_nodes_are_taken_by_name() -> None:
 
 def test_a_worker_stays_if_its_node_would_be_as_good_without_it() -> None:
     infos = {"a": node(1_000), "b": node()}
-    moves, dropped = moved(infos, worker())
+    moves, dropped = request_moves(infos, worker())
     assert moves == []
     assert "mnist-worker-0" in dropped[0].why
 

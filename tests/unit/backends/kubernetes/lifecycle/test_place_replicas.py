@@ -1,4 +1,4 @@
-"""Who sits where: indices, nodes and the fewest changes."""
+"""Placement of replicas: indices, nodes and the fewest changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.backends.kubernetes.replica_builders import NODES, parsed_job, t
 A, B, C, D = range(4)
 
 
-def held(*replicas_: ReplicaAssignment) -> dict[tuple[str, int], str]:
+def nodes_by_replica(*replicas_: ReplicaAssignment) -> dict[tuple[str, int], str]:
     return {(replica.type, replica.ordinal): replica.node for replica in replicas_}
 
 
@@ -28,7 +28,7 @@ def test_workers_of_a_new_job_run_through_its_assignment_from_the_left() -> None
     assert place_replicas(parsed_job(workers=3), assignment, NODES, {}) == workers_at("b", "b", "a")
 
 
-def test_parameter_servers_come_first_and_run_where_the_assignment_says() -> None:
+def test_parameter_servers_come_first_and_run_on_their_assigned_nodes() -> None:
     """DRAGON-16."""
     found = place_replicas(tf_job(workers=1, ps=2), Assignment(((A, 1),), ((B, 1), (C, 1))), NODES, {})
     assert found == [
@@ -45,7 +45,7 @@ def test_a_replica_without_an_assignment_of_its_own_runs_beside_the_first_worker
 
 def test_new_workers_take_the_lowest_free_indices() -> None:
     """DRAGON-32: after worker 1 left, the next one to come is worker 1 again."""
-    current = held(
+    current = nodes_by_replica(
         ReplicaAssignment("ps", 0, "a"), ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 2, "b")
     )
     found = place_replicas(
@@ -55,23 +55,23 @@ def test_new_workers_take_the_lowest_free_indices() -> None:
     assert workers == [(0, "a"), (1, "a"), (2, "b"), (3, "c")]
 
 
-def test_who_stays_keeps_index_and_node_when_a_job_shrinks() -> None:
+def test_remaining_replicas_keep_index_and_node_when_a_job_shrinks() -> None:
     """DRAGON-28: of two workers on a node that keeps one, the higher leaves."""
-    current = held(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b", "b", "c"))
+    current = nodes_by_replica(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b", "b", "c"))
     found = place_replicas(tf_job(workers=4, minimum=1), Assignment(((A, 1), (B, 1)), ((A, 1),)), NODES, current)
     assert [tuple(replica[:3]) for replica in found] == [("ps", 0, "a"), ("worker", 0, "a"), ("worker", 1, "b")]
 
 
 def test_worker_0_never_leaves_even_where_its_node_is_given_up() -> None:
     """DRAGON-25."""
-    current = held(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b"))
+    current = nodes_by_replica(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b"))
     found = place_replicas(tf_job(workers=2, minimum=1), Assignment(((B, 1),), ((A, 1),)), NODES, current)
     assert found[1:] == [ReplicaAssignment("worker", 0, "b")]
 
 
 def test_a_moved_worker_keeps_its_index() -> None:
     """DRAGON-72."""
-    current = held(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b", "c"))
+    current = nodes_by_replica(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b", "c"))
     found = place_replicas(tf_job(workers=3), Assignment(((A, 1), (C, 1), (D, 1)), ((A, 1),)), NODES, current)
     assert found[1:] == [
         ReplicaAssignment("worker", 0, "a"),
@@ -81,7 +81,7 @@ def test_a_moved_worker_keeps_its_index() -> None:
 
 
 def test_a_parameter_server_stays_while_its_assignment_holds_it() -> None:
-    current = held(
+    current = nodes_by_replica(
         ReplicaAssignment("ps", 0, "c"), ReplicaAssignment("ps", 1, "b"), ReplicaAssignment("worker", 0, "a")
     )
     found = place_replicas(tf_job(workers=1, ps=2), Assignment(((A, 1),), ((B, 1), (C, 1))), NODES, current)
@@ -90,17 +90,17 @@ def test_a_parameter_server_stays_while_its_assignment_holds_it() -> None:
 
 def test_workers_of_an_mpi_job_are_the_first_ones_because_its_operator_removes_the_last() -> None:
     """VODA-88."""
-    current = held(*workers_at("a", "b", "c"))
+    current = nodes_by_replica(*workers_at("a", "b", "c"))
     assert place_replicas(parsed_job("MPIJob", 3), Assignment(((A, 1), (C, 1))), NODES, current) == workers_at("a", "c")
 
 
 def test_a_restarted_job_is_numbered_from_zero() -> None:
-    current = held(ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 2, "b"))
+    current = nodes_by_replica(ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 2, "b"))
     assert place_replicas(parsed_job(workers=2), Assignment(((B, 1), (A, 1))), NODES, current) == workers_at("b", "a")
 
 
 def test_a_job_that_would_restart_is_left_alone_while_its_places_are_the_same() -> None:
-    current = held(*workers_at("b", "a"))
+    current = nodes_by_replica(*workers_at("b", "a"))
     assert place_replicas(parsed_job(workers=2), Assignment(((A, 1), (B, 1))), NODES, current) == workers_at("b", "a")
 
 
@@ -113,7 +113,7 @@ def test_gpu_fractions_are_placed_by_node_and_shared_gpu() -> None:
 
 def test_a_worker_stays_on_its_shared_gpu() -> None:
     job = parsed_job(workers=2, devices=500, resizing=Resizing.IN_PLACE)
-    current, gpus = held(*workers_at("a", "a")), {("worker", 0): "aaaab", ("worker", 1): "aaaaa"}
+    current, gpus = nodes_by_replica(*workers_at("a", "a")), {("worker", 0): "aaaab", ("worker", 1): "aaaaa"}
     found = place_replicas(job, Assignment(((A, 2),), (), (0, 1)), NODES, current, gpus)
     assert [replica.gpu_id for replica in found] == ["aaaab", "aaaaa"]
 

@@ -1,4 +1,4 @@
-"""Which headless services a job has, and when they go."""
+"""Headless services of a job, and their deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pods of a job mean for it: endings, restart policies, back-off, evictions, clean-up."""
+"""Verdict over the pods of a job: ends, restart policies, back-off, evictions, clean-up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PS = ReplicaAssignment("ps", 0, "a")
 SAVED = '{"saved": true, "step": 70}'
 
 
-def failed(replica: ReplicaAssignment, code: int | None = 1, **more: Any) -> PodRow:
+def failed_pod(replica: ReplicaAssignment, code: int | None = 1, **more: Any) -> PodRow:
     return pod(replica, PodState.FAILED, exit_code=code, **more)
 
 
@@ -77,7 +77,7 @@ def test_other_jobs_succeed_when_every_worker_has() -> None:
 
 
 def test_success_outweighs_the_failure_of_another_replica() -> None:
-    job = kube_job(tf_job(), failed(PS), pod(W0, PodState.SUCCEEDED))
+    job = kube_job(tf_job(), failed_pod(PS), pod(W0, PodState.SUCCEEDED))
     assert judge(job, 20.0).kind is VerdictKind.COMPLETED
 
 
@@ -94,7 +94,7 @@ def test_a_pod_that_was_asked_to_go_after_its_last_step_has_done_its_work() -> N
 
 def test_a_job_that_has_ended_is_not_judged_again() -> None:
     """DRAGON-48: finished jobs are not run again."""
-    assert judge(kube_job(parsed_job(), failed(W0), ended_at=5.0), 20.0).kind is VerdictKind.CONTINUE
+    assert judge(kube_job(parsed_job(), failed_pod(W0), ended_at=5.0), 20.0).kind is VerdictKind.CONTINUE
 
 
 # Restart policies and exit codes.
@@ -117,23 +117,23 @@ def test_what_an_exit_code_means_is_up_to_the_restart_policy(
     policy: RestartPolicy, code: int, expected: VerdictKind
 ) -> None:
     """DRAGON-42, DRAGON-43."""
-    job = kube_job(tf_job(restart=policy), pod(PS), pod(W0), failed(W1, code))
+    job = kube_job(tf_job(restart=policy), pod(PS), pod(W0), failed_pod(W1, code))
     assert judge(job, 20.0).kind is expected
 
 
 def test_a_single_replica_of_a_job_that_changes_in_place_is_replaced() -> None:
-    verdict = judge(kube_job(tf_job(restart=RestartPolicy.EXIT_CODE), pod(PS), pod(W0), failed(W1, 137)), 20.0)
+    verdict = judge(kube_job(tf_job(restart=RestartPolicy.EXIT_CODE), pod(PS), pod(W0), failed_pod(W1, 137)), 20.0)
     assert (verdict.replicas, verdict.is_counted, verdict.reason) == ((("worker", 1),), True, "TFJobRestarting")
     assert verdict.sentence == "worker-1 ended with exit code 137; it is replaced in 10 s (restart 1 of 6)."
 
 
 def test_a_gang_that_does_not_replace_in_place_restarts() -> None:
-    verdict = judge(kube_job(parsed_job(workers=2), pod(W0), failed(W1)), 20.0)
+    verdict = judge(kube_job(parsed_job(workers=2), pod(W0), failed_pod(W1)), 20.0)
     assert (verdict.kind, verdict.replicas, verdict.exit_code) == (VerdictKind.RESTART, (), 1)
 
 
-def test_a_failed_job_says_which_replica_failed_how() -> None:
-    verdict = judge(one(failed(W0, 3), restart=RestartPolicy.NEVER), 60.0)
+def test_a_failed_job_names_the_replica_and_its_exit_code() -> None:
+    verdict = judge(one(failed_pod(W0, 3), restart=RestartPolicy.NEVER), 60.0)
     assert verdict.sentence == "failed: worker-0 ended with exit code 3 (restart policy Never)."
     assert (verdict.reason, verdict.exit_code, verdict.lost_seconds) == ("TrainingJobFailed", 3, 50.0)
 
@@ -146,13 +146,13 @@ def test_waits_between_restarts_double_from_10_s_to_300_s() -> None:
 
 
 def test_a_restart_waits_longer_each_time() -> None:
-    job = kube_job(parsed_job(), failed(W0), restarts=2)
+    job = kube_job(parsed_job(), failed_pod(W0), restarts=2)
     assert judge(job, 1000.0).not_before == 1040.0
 
 
 def test_a_job_fails_when_its_back_off_limit_is_used_up() -> None:
     """DRAGON-43."""
-    verdict = judge(kube_job(parsed_job(backoff_limit=2), failed(W0), restarts=2), 20.0)
+    verdict = judge(kube_job(parsed_job(backoff_limit=2), failed_pod(W0), restarts=2), 20.0)
     assert (verdict.kind, verdict.reason) == (VerdictKind.FAILED, "BackoffLimitExceeded")
 
 
@@ -189,7 +189,7 @@ def test_a_job_that_waits_for_its_first_start_has_no_deadline_yet() -> None:
 
 @pytest.mark.parametrize("reason", ["OutOfcpu", "OutOfmemory", "OutOfnvidia.com/gpu", "OutOfpods", "NodeAffinity"])
 def test_a_pod_that_its_kubelet_refused_is_made_again_and_not_counted(reason: str) -> None:
-    refused = failed(W1, None, reason=reason)
+    refused = failed_pod(W1, None, reason=reason)
     verdict = judge(kube_job(tf_job(restart=RestartPolicy.NEVER), pod(PS), pod(W0), refused, restarts=6), 20.0)
     assert (verdict.kind, verdict.replicas, verdict.is_counted) == (VerdictKind.REPLACE, (("worker", 1),), False)
     assert (set(verdict.refused_by), verdict.not_before) == ({"b"}, 30.0)
@@ -198,52 +198,52 @@ def test_a_pod_that_its_kubelet_refused_is_made_again_and_not_counted(reason: st
 @pytest.mark.parametrize("reason", ["Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeLost", ""])
 def test_a_pod_that_was_evicted_or_lost_is_replaced_at_once_and_not_fatal(reason: str) -> None:
     """DRAGON-50."""
-    gone = failed(W1, None, reason=reason)
+    gone = failed_pod(W1, None, reason=reason)
     verdict = judge(kube_job(tf_job(restart=RestartPolicy.NEVER, backoff_limit=0), pod(PS), pod(W0), gone), 20.0)
     assert (verdict.kind, verdict.is_counted, verdict.not_before) == (VerdictKind.REPLACE, False, 0.0)
 
 
 def test_an_eviction_beside_a_failure_of_its_own_does_not_hide_it() -> None:
-    evicted = failed(W0, None, reason="Evicted")
-    verdict = judge(kube_job(tf_job(restart=RestartPolicy.NEVER), pod(PS), evicted, failed(W1, 2)), 20.0)
+    evicted = failed_pod(W0, None, reason="Evicted")
+    verdict = judge(kube_job(tf_job(restart=RestartPolicy.NEVER), pod(PS), evicted, failed_pod(W1, 2)), 20.0)
     assert (verdict.kind, verdict.exit_code) == (VerdictKind.FAILED, 2)
 
 
 def test_a_deleted_pod_is_no_failure_whatever_its_exit_code() -> None:
-    job = one(failed(W0, 143, is_deleting=True), restart=RestartPolicy.NEVER)
+    job = one(failed_pod(W0, 143, is_deleting=True), restart=RestartPolicy.NEVER)
     assert judge(job, 20.0).kind is VerdictKind.CONTINUE
 
 
 @pytest.mark.parametrize(
     ("row", "ailment", "words"),
     [
-        pytest.param(failed(W0, 1), TerminationCause.ENDED, "worker-0 ended with exit code 1", id="code"),
+        pytest.param(failed_pod(W0, 1), TerminationCause.ENDED, "worker-0 ended with exit code 1", id="code"),
         pytest.param(
-            failed(W0, 137, reason="OOMKilled"),
+            failed_pod(W0, 137, reason="OOMKilled"),
             TerminationCause.ENDED,
             "worker-0 ended with exit code 137 (OOMKilled)",
             id="oom",
         ),
         pytest.param(
-            failed(W0, None, reason="OutOfcpu"),
+            failed_pod(W0, None, reason="OutOfcpu"),
             TerminationCause.REJECTED,
             "worker-0 was refused by a (OutOfcpu)",
             id="refused",
         ),
         pytest.param(
-            failed(W0, None, reason="Evicted"),
+            failed_pod(W0, None, reason="Evicted"),
             TerminationCause.EVICTED,
             "worker-0 was evicted from a (Evicted)",
             id="evicted",
         ),
         pytest.param(
-            failed(W0, None),
+            failed_pod(W0, None),
             TerminationCause.LOST,
             "worker-0 was lost on a: nobody saw how it ended",
             id="without a word",
         ),
         pytest.param(
-            failed(W0, None, reason="DeadlineExceeded"),
+            failed_pod(W0, None, reason="DeadlineExceeded"),
             TerminationCause.ENDED,
             "worker-0 ended: DeadlineExceeded",
             id="pod deadline",
@@ -309,20 +309,20 @@ def test_a_pod_that_still_runs_has_not_saved_for_good() -> None:
 
 def test_a_crash_after_a_checkpoint_is_no_orderly_stop() -> None:
     memory = PersistedState(attempt=1, started_at=10.0)
-    assert record_checkpoint(memory, failed(W0, 1, message=SAVED), 60.0)
+    assert record_checkpoint(memory, failed_pod(W0, 1, message=SAVED), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (70, 50.0)
 
 
 def test_a_crashed_pod_reports_the_time_of_its_last_checkpoint() -> None:
     """DRAGON-88: total work is not repeated beyond one checkpoint interval."""
     memory = PersistedState(attempt=1, started_at=10.0)
-    assert not record_checkpoint(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)
+    assert not record_checkpoint(memory, failed_pod(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (40, 15.0)
 
 
 def test_a_clock_that_runs_ahead_saves_nothing_in_the_future() -> None:
     memory = PersistedState(attempt=1, started_at=10.0)
-    record_checkpoint(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 1e9}'), 60.0)
+    record_checkpoint(memory, failed_pod(W0, 1, message='{"saved": false, "step": 40, "at": 1e9}'), 60.0)
     assert memory.saved_at == 60.0
 
 
@@ -333,7 +333,7 @@ def test_a_worker_that_leaves_a_job_which_goes_on_does_not_speak_for_it() -> Non
 
 
 def test_a_crash_of_a_gang_loses_its_work_since_the_last_checkpoint() -> None:
-    assert judge(one(failed(W0)), 60.0).lost_seconds == 50.0
+    assert judge(one(failed_pod(W0)), 60.0).lost_seconds == 50.0
 
 
 # After the end.
@@ -377,14 +377,14 @@ def test_a_job_expires_its_ttl_after_its_end() -> None:
     ],
 )
 def test_an_mpi_job_is_judged_by_its_own_operator(condition: dict[str, str], expected: VerdictKind) -> None:
-    job = kube_job(parsed_job("MPIJob", 2), failed(W1), status={"conditions": [condition]})
+    job = kube_job(parsed_job("MPIJob", 2), failed_pod(W1), status={"conditions": [condition]})
     assert judge(job, 20.0).kind is expected
 
 
 EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
 
 
-def test_an_mpi_job_has_failed_when_its_operator_says_when_and_not_because_a_worker_was_evicted() -> None:
+def test_an_mpi_job_fails_by_its_operators_condition_and_not_by_an_evicted_worker() -> None:
     """VODA-73: the operator goes on with a job whose workers were evicted, and leaves it `Failed` meanwhile."""
     job = kube_job(parsed_job("MPIJob", 2), pod(W0), pod(W1), status={"conditions": [EVICTED]})
     assert judge(job, 20.0).kind is VerdictKind.CONTINUE

@@ -21,7 +21,7 @@ from sterna.errors import UserError
 from sterna.progress.report import SourceReport
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
-from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
+from tests.unit.backends.kubernetes.monitor.monitor_builders import Clock, FakeServer, service_account
 
 TOKEN = "monitor-of-node-1"
 
@@ -84,14 +84,14 @@ def test_a_request_to_move_a_pod_waits_for_the_loop(running: Running) -> None:
 
 
 def test_a_batch_waits_for_the_loop(running: Running) -> None:
-    said = running.ask("POST", "/progress", a_batch())
-    assert (said.status, msgspec.json.decode(said.text)) == (200, {"memory": "now"})
+    answer = running.ask("POST", "/progress", a_batch())
+    assert (answer.status, msgspec.json.decode(answer.text)) == (200, {"memory": "now"})
     assert running.endpoints.batches.take() == [a_batch()]
 
 
 def test_a_batch_for_another_memory_is_not_taken(running: Running) -> None:
-    said = running.ask("POST", "/progress", a_batch("before"))
-    assert (said.status, msgspec.json.decode(said.text)) == (409, {"memory": "now"})
+    answer = running.ask("POST", "/progress", a_batch("before"))
+    assert (answer.status, msgspec.json.decode(answer.text)) == (409, {"memory": "now"})
     assert running.endpoints.batches.take() == []
 
 
@@ -99,8 +99,8 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
     running.replica.leads = False
     assert running.ask("POST", "/progress", a_batch()).status == 503
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
-    said = running.ask("GET", "/cluster-info")
-    assert said == (503, "No operator leads at the moment; ask again in a few seconds.\n")
+    answer = running.ask("GET", "/cluster-info")
+    assert answer == (503, "No operator leads at the moment; ask again in a few seconds.\n")
     assert running.ask("GET", "/distribution.csv").status == 503
     assert running.endpoints.batches.take() == []
     assert running.endpoints.move_requests.take() == []
@@ -148,11 +148,11 @@ def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(
 def test_bad_requests_are_answered_with_a_sentence(
     running: Running, path: str, body: Any, status: int, words: str
 ) -> None:
-    said = running.ask("POST", path, body)
-    assert said.status == status
-    assert words in said.text
-    assert "Traceback" not in said.text
-    assert len(said.text.splitlines()) == 1
+    answer = running.ask("POST", path, body)
+    assert answer.status == status
+    assert words in answer.text
+    assert "Traceback" not in answer.text
+    assert len(answer.text.splitlines()) == 1
 
 
 def test_metrics_and_moves_are_public(running: Running) -> None:
@@ -161,8 +161,8 @@ def test_metrics_and_moves_are_public(running: Running) -> None:
 
 
 def test_cluster_info_lists_the_capacity_of_each_node(running: Running) -> None:
-    said = running.ask("GET", "/cluster-info")
-    assert msgspec.json.decode(said.text)["node-1"]["CpuTotal"] == 4000
+    answer = running.ask("GET", "/cluster-info")
+    assert msgspec.json.decode(answer.text)["node-1"]["CpuTotal"] == 4000
 
 
 # Who may.
@@ -222,10 +222,10 @@ def test_a_service_that_is_open_to_all_needs_no_token() -> None:
 def test_reply_to_an_internal_error_has_no_traceback(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     running.memory = None  # type: ignore[assignment]
     del running.replica.leads
-    said = running.ask("POST", "/progress", a_batch())
-    assert said.status == 500
-    assert "a bug of Sterna" in said.text
-    assert "File" not in said.text
+    answer = running.ask("POST", "/progress", a_batch())
+    assert answer.status == 500
+    assert "a bug of Sterna" in answer.text
+    assert "File" not in answer.text
     assert "Traceback" in caplog.text
     assert running.ask("GET", "/metrics").status == 200
 

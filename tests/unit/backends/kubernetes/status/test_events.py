@@ -29,7 +29,7 @@ def reason(code: Code) -> Reason:
     return Reason(0, "mnist", code, 2, 1, ("big",))
 
 
-def test_an_event_says_who_what_and_why() -> None:
+def test_an_event_names_object_action_and_reason() -> None:
     write = REPORTER.decision(JOB, reason(Code.STARTED), 1.5)
     assert (write.verb, write.resource, write.namespace, write.urgency) == (
         Verb.CREATE, EVENTS, "default", Urgency.EVENT,

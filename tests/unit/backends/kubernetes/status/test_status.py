@@ -1,4 +1,4 @@
-"""The status of a job as it is written, and when it is not."""
+"""The status of a job: its content, and when a write is skipped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def standing(**more: Any) -> StatusInput:
 # Content.
 
 
-def test_a_status_says_where_a_job_runs_and_why() -> None:
+def test_a_status_names_the_nodes_of_a_job_and_the_reason() -> None:
     """DRAGON-8."""
     status = status_of(running(), standing(), 210.0)
     assert {key: status[key] for key in status if key not in ("conditions", "sterna")} == {
@@ -93,7 +93,7 @@ def test_only_what_is_remembered_changes_after_the_end() -> None:
     assert status["sterna"]["lostSeconds"] == 5.0
 
 
-def test_a_failed_job_says_why_in_one_word_and_one_sentence() -> None:
+def test_a_failed_job_has_a_reason_and_a_message() -> None:
     verdict = Verdict(VerdictKind.FAILED, reason="DeadlineExceeded", sentence="failed: too long.")
     status = status_of(running(), standing(verdict=verdict), 300.0)
     assert end_condition(status["conditions"]) == "Failed"
@@ -169,7 +169,7 @@ def test_durations_have_two_figures(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
-def test_an_invalid_job_says_so_and_keeps_what_was_known() -> None:
+def test_an_invalid_job_has_a_condition_and_keeps_its_status() -> None:
     """DRAGON-2."""
     status = invalid_status("TFJob", "mnist", {"startTime": "x", "nodes": ["a"]}, "no container.", 3, 10.0)
     assert (status["phase"], status["reason"], status["observedGeneration"]) == ("Failed", "no container.", 3)
@@ -242,7 +242,7 @@ def test_memory_of_a_kubeflow_job_is_an_annotation() -> None:
     assert list(meta["annotations"]) == [MEMORY]
 
 
-def test_objects_whose_status_is_not_ours_say_phase_and_sentence_as_annotations() -> None:
+def test_objects_with_a_foreign_status_have_phase_and_message_as_annotations() -> None:
     job = kube_job(parsed_job("MPIJob", 2), pod(W[0]), pod(W[1]))
     status = status_of(job, StatusInput(W), 10.0)
     assert status_write(job.parsed_job.ref, {}, status, StatusStorage.ANNOTATIONS) is None

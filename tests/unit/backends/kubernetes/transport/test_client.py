@@ -1,4 +1,4 @@
-"""The real client on a server in memory: what it follows, what it sends, what it makes of trouble. Loopback only."""
+"""The real client on a server in memory, over loopback: watches, writes, and error handling."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_unreachable_server_is_named_in_a_sentence() -> None:
         try:
             with pytest.raises(Retry, match=f"The API server at {address} cannot be reached .*check that it runs"):
                 client.ask("GET", "/version")
-            assert "cannot be reached" in client.trouble
+            assert "cannot be reached" in client.last_error
         finally:
             client.close()
 
@@ -293,12 +293,12 @@ def test_outage_is_reported_until_the_server_is_back() -> None:
         it = Operator(Client(Access(http.server)), Followed(PODS, Pod))
         it.until(it.saw(DeltaKind.SYNCED))
     try:
-        it.until(lambda: "cannot be reached" in it.client.trouble)  # by then no connection is taken for open any more
+        it.until(lambda: "cannot be reached" in it.client.last_error)  # now all connections are known to be closed
         it.client.send([creation("p")])
         with HttpKube(kube, port) as http:
             [answer] = it.answers(1)
             assert answer.status == 201
-            assert it.client.trouble == ""
+            assert it.client.last_error == ""
     finally:
         it.client.close()
 
@@ -306,7 +306,7 @@ def test_outage_is_reported_until_the_server_is_back() -> None:
 def test_server_that_is_no_api_server_is_named_in_a_sentence(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.answer_instead = lambda method, path: Response(200, b"<html>hello</html>")
     it = operator()
-    it.until(lambda: "is no API server" in it.client.trouble)
+    it.until(lambda: "is no API server" in it.client.last_error)
 
 
 def test_answers_need_an_inbox(http: HttpKube) -> None:

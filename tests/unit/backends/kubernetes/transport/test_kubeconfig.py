@@ -1,4 +1,4 @@
-"""Which cluster is meant: files, contexts, the pod we are in; and a sentence where it cannot be told."""
+"""Selection of the cluster: files, contexts, the own pod; one sentence if it is ambiguous or missing."""
 
 from __future__ import annotations
 

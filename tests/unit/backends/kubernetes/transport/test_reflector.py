@@ -1,4 +1,4 @@
-"""One resource as it is told: in order, never back in time, nothing lost over a relist, and nothing comes back."""
+"""Deltas of one resource: in order, never stale, none lost over a relist, and no deleted object returns."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def an_event(kind: str, each: Object) -> bytes:
     return json.dumps({"type": kind, "object": each}).encode() + b"\n"
 
 
-def encoded(each: Object) -> bytes:
+def encode(each: Object) -> bytes:
     return json.dumps(each).encode()
 
 
-def told(deltas: list[Delta]) -> list[str]:
+def lines(deltas: list[Delta]) -> list[str]:
     """As `+name@version`, `-name@version`, `synced`, `absent`."""
     words = {DeltaKind.SYNCED: "synced", DeltaKind.ABSENT: "absent"}
     return [
@@ -49,7 +49,7 @@ def pods() -> Reflector:
 
 
 @pytest.fixture
-def watched(pods: Reflector) -> Reflector:
+def reflector(pods: Reflector) -> Reflector:
     """Pods a@5 and b@6, listed at 10."""
     pods.take_page(a_page(10, a_pod("a", 5), a_pod("b", 6)))
     return pods
@@ -57,9 +57,9 @@ def watched(pods: Reflector) -> Reflector:
 
 def test_a_list_comes_in_pages_and_is_followed_by_a_watch(pods: Reflector) -> None:
     assert pods.request() == ("/api/v1/pods", "limit=2", False)
-    assert told(pods.take_page(a_page(10, a_pod("a", 5), a_pod("b", 6), token="to/c"))) == ["+a@5", "+b@6"]
+    assert lines(pods.take_page(a_page(10, a_pod("a", 5), a_pod("b", 6), token="to/c"))) == ["+a@5", "+b@6"]
     assert pods.request().query == "limit=2&continue=to%2Fc"
-    assert told(pods.take_page(a_page(10, a_pod("c", 7)))) == ["+c@7", "synced"]
+    assert lines(pods.take_page(a_page(10, a_pod("c", 7)))) == ["+c@7", "synced"]
     query = "watch=1&resourceVersion=10&allowWatchBookmarks=true&timeoutSeconds=60"
     assert pods.request(60) == ("/api/v1/pods", query, True)
 
@@ -71,30 +71,30 @@ def test_selectors_and_namespace_are_asked_for() -> None:
     assert request.query == "labelSelector=sterna.dev%2Fjob%2Ca%21%3Db&fieldSelector=spec.nodeName%3Dn&limit=5"
 
 
-def test_events_yield_deltas_and_move_the_position(watched: Reflector) -> None:
+def test_events_yield_deltas_and_move_the_position(reflector: Reflector) -> None:
     stream = (
         an_event("ADDED", a_pod("c", 11)) + an_event("MODIFIED", a_pod("a", 12)) + an_event("DELETED", a_pod("b", 13))
     )
-    assert told(watched.take_events(stream)) == ["+c@11", "+a@12", "-b@13"]
-    assert "resourceVersion=13" in watched.request().query
+    assert lines(reflector.take_events(stream)) == ["+c@11", "+a@12", "-b@13"]
+    assert "resourceVersion=13" in reflector.request().query
 
 
-def test_a_stream_may_be_cut_anywhere(watched: Reflector) -> None:
+def test_a_stream_may_be_cut_anywhere(reflector: Reflector) -> None:
     stream = an_event("ADDED", a_pod("c", 11)) + an_event("MODIFIED", a_pod("a", 12))
-    found = [word for at in range(len(stream)) for word in told(watched.take_events(stream[at : at + 1]))]
+    found = [word for at in range(len(stream)) for word in lines(reflector.take_events(stream[at : at + 1]))]
     assert found == ["+c@11", "+a@12"]
 
 
-def test_half_a_line_of_a_watch_that_broke_off_does_not_spoil_the_next(watched: Reflector) -> None:
-    watched.take_events(an_event("ADDED", a_pod("c", 11))[:20])
-    watched.note_watch_open()
-    assert told(watched.take_events(an_event("ADDED", a_pod("c", 11)))) == ["+c@11"]
+def test_half_a_line_of_a_watch_that_broke_off_does_not_spoil_the_next(reflector: Reflector) -> None:
+    reflector.take_events(an_event("ADDED", a_pod("c", 11))[:20])
+    reflector.note_watch_open()
+    assert lines(reflector.take_events(an_event("ADDED", a_pod("c", 11)))) == ["+c@11"]
 
 
-def test_bookmark_moves_the_position_without_a_delta(watched: Reflector) -> None:
+def test_bookmark_moves_the_position_without_a_delta(reflector: Reflector) -> None:
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "40"}}
-    assert watched.take_events(an_event("BOOKMARK", bookmark)) == []
-    assert "resourceVersion=40" in watched.request().query
+    assert reflector.take_events(an_event("BOOKMARK", bookmark)) == []
+    assert "resourceVersion=40" in reflector.request().query
 
 
 @pytest.mark.parametrize(
@@ -106,106 +106,111 @@ def test_bookmark_moves_the_position_without_a_delta(watched: Reflector) -> None
         pytest.param(b'{"type": "ADDED"}\n', id="half an event"),
     ],
 )
-def test_an_error_in_a_watch_means_listing_again(watched: Reflector, line: bytes) -> None:
+def test_an_error_in_a_watch_means_listing_again(reflector: Reflector, line: bytes) -> None:
     stream = an_event("MODIFIED", a_pod("a", 11)) + line + an_event("MODIFIED", a_pod("a", 12))
-    assert told(watched.take_events(stream)) == ["+a@11"]
-    assert watched.wants_list
-    assert watched.request().query == "limit=2"
+    assert lines(reflector.take_events(stream)) == ["+a@11"]
+    assert reflector.wants_list
+    assert reflector.request().query == "limit=2"
 
 
 @pytest.mark.parametrize("status", [410, 504, 400])
-def test_a_watch_from_a_version_that_is_gone_means_listing_again(watched: Reflector, status: int) -> None:
-    assert watched.note_rejected(status, b"") == []
-    assert watched.wants_list
+def test_a_watch_from_a_version_that_is_gone_means_listing_again(reflector: Reflector, status: int) -> None:
+    assert reflector.note_rejected(status, b"") == []
+    assert reflector.wants_list
 
 
 @pytest.mark.parametrize("status", [500, 429, 503])
-def test_a_busy_server_is_asked_for_the_same_watch_again(watched: Reflector, status: int) -> None:
-    assert watched.note_rejected(status, b"") == []
-    assert "resourceVersion=10" in watched.request().query
+def test_a_busy_server_is_asked_for_the_same_watch_again(reflector: Reflector, status: int) -> None:
+    assert reflector.note_rejected(status, b"") == []
+    assert "resourceVersion=10" in reflector.request().query
 
 
-def test_relist_delivers_the_difference(watched: Reflector) -> None:
-    watched.list_again()
-    assert told(watched.take_page(a_page(30, a_pod("b", 20), a_pod("c", 25)))) == ["+b@20", "+c@25", "-a@5", "synced"]
+def test_relist_delivers_the_difference(reflector: Reflector) -> None:
+    reflector.list_again()
+    assert lines(reflector.take_page(a_page(30, a_pod("b", 20), a_pod("c", 25)))) == [
+        "+b@20",
+        "+c@25",
+        "-a@5",
+        "synced",
+    ]
 
 
-def test_object_deleted_unseen_is_gone_with_name_and_uid(watched: Reflector) -> None:
-    watched.list_again()
-    [gone, _, _] = watched.take_page(a_page(30))
+def test_object_deleted_unseen_is_gone_with_name_and_uid(reflector: Reflector) -> None:
+    reflector.list_again()
+    [gone, _, _] = reflector.take_page(a_page(30))
     meta = gone.object.metadata
     assert isinstance(gone.object, Pod)
     assert (meta.namespace, meta.name, meta.uid, meta.version) == ("default", "a", "uid-a", 5)
 
 
-def test_deleted_object_is_delivered_in_its_last_version(watched: Reflector) -> None:
-    [gone] = watched.take_events(an_event("DELETED", a_pod("a", 11, phase="Succeeded")))
+def test_deleted_object_is_delivered_in_its_last_version(reflector: Reflector) -> None:
+    [gone] = reflector.take_events(an_event("DELETED", a_pod("a", 11, phase="Succeeded")))
     assert gone.object.status.phase == "Succeeded"
 
 
-def test_a_list_that_expires_on_the_way_starts_over(watched: Reflector) -> None:
-    watched.list_again()
-    watched.take_page(a_page(20, a_pod("a", 5), token="more"))
-    watched.note_rejected(410, b"")
-    assert watched.request().query == "limit=2"
-    assert told(watched.take_page(a_page(30, a_pod("b", 6)))) == ["-a@5", "synced"]
+def test_a_list_that_expires_on_the_way_starts_over(reflector: Reflector) -> None:
+    reflector.list_again()
+    reflector.take_page(a_page(20, a_pod("a", 5), token="more"))
+    reflector.note_rejected(410, b"")
+    assert reflector.request().query == "limit=2"
+    assert lines(reflector.take_page(a_page(30, a_pod("b", 6)))) == ["-a@5", "synced"]
 
 
-def test_no_version_is_delivered_twice_or_after_a_newer_one(watched: Reflector) -> None:
+def test_no_version_is_delivered_twice_or_after_a_newer_one(reflector: Reflector) -> None:
     stream = an_event("MODIFIED", a_pod("a", 12)) * 2 + an_event("MODIFIED", a_pod("a", 11))
-    assert told(watched.take_events(stream)) == ["+a@12"]
+    assert lines(reflector.take_events(stream)) == ["+a@12"]
 
 
-def test_object_that_takes_over_a_name_is_preceded_by_gone(watched: Reflector) -> None:
-    watched.list_again()
-    deltas = watched.take_page(a_page(30, a_pod("a", 25, uid="second"), a_pod("b", 6)))
-    assert told(deltas) == ["-a@5", "+a@25", "synced"]
+def test_object_that_takes_over_a_name_is_preceded_by_gone(reflector: Reflector) -> None:
+    reflector.list_again()
+    deltas = reflector.take_page(a_page(30, a_pod("a", 25, uid="second"), a_pod("b", 6)))
+    assert lines(deltas) == ["-a@5", "+a@25", "synced"]
     assert [each.object.metadata.uid for each in deltas[:2]] == ["uid-a", "second"]
 
 
 # What we wrote.
 
 
-def test_written_object_is_delivered_at_once_and_its_echo_dropped(watched: Reflector) -> None:
-    assert told(watched.note_written(encoded(a_pod("c", 15)))) == ["+c@15"]
-    assert told(watched.take_events(an_event("ADDED", a_pod("c", 15)))) == []
-    assert told(watched.take_events(an_event("MODIFIED", a_pod("c", 16)))) == ["+c@16"]
+def test_written_object_is_delivered_at_once_and_its_echo_dropped(reflector: Reflector) -> None:
+    assert lines(reflector.note_written(encode(a_pod("c", 15)))) == ["+c@15"]
+    assert lines(reflector.take_events(an_event("ADDED", a_pod("c", 15)))) == []
+    assert lines(reflector.take_events(an_event("MODIFIED", a_pod("c", 16)))) == ["+c@16"]
 
 
-def test_event_older_than_our_write_is_dropped(watched: Reflector) -> None:
-    watched.note_written(encoded(a_pod("a", 15)))
-    assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 14)))) == []
+def test_event_older_than_our_write_is_dropped(reflector: Reflector) -> None:
+    reflector.note_written(encode(a_pod("a", 15)))
+    assert lines(reflector.take_events(an_event("MODIFIED", a_pod("a", 14)))) == []
 
 
-def test_written_object_survives_an_older_list(watched: Reflector) -> None:
-    watched.note_written(encoded(a_pod("c", 15)))
-    watched.list_again()
-    assert told(watched.take_page(a_page(14, a_pod("a", 5), a_pod("b", 6)))) == ["synced"]
-    assert told(watched.take_events(an_event("DELETED", a_pod("c", 16)))) == ["-c@16"]
+def test_written_object_survives_an_older_list(reflector: Reflector) -> None:
+    reflector.note_written(encode(a_pod("c", 15)))
+    reflector.list_again()
+    assert lines(reflector.take_page(a_page(14, a_pod("a", 5), a_pod("b", 6)))) == ["synced"]
+    assert lines(reflector.take_events(an_event("DELETED", a_pod("c", 16)))) == ["-c@16"]
 
 
-def test_object_written_between_pages_survives(watched: Reflector) -> None:
-    watched.list_again()
-    watched.take_page(a_page(20, a_pod("a", 5), token="more"))
-    assert told(watched.note_written(encoded(a_pod("c", 21)))) == ["+c@21"]
-    assert told(watched.note_written(encoded(a_pod("d", 19)))) == []
-    assert told(watched.take_page(a_page(20, a_pod("b", 6), a_pod("d", 19)))) == ["+d@19", "synced"]
+def test_object_written_between_pages_survives(reflector: Reflector) -> None:
+    reflector.list_again()
+    reflector.take_page(a_page(20, a_pod("a", 5), token="more"))
+    assert lines(reflector.note_written(encode(a_pod("c", 21)))) == ["+c@21"]
+    assert lines(reflector.note_written(encode(a_pod("d", 19)))) == []
+    assert lines(reflector.take_page(a_page(20, a_pod("b", 6), a_pod("d", 19)))) == ["+d@19", "synced"]
 
 
-def test_written_object_missing_from_a_newer_list_is_gone(watched: Reflector) -> None:
-    watched.note_written(encoded(a_pod("c", 15)))
-    watched.list_again()
-    assert told(watched.take_page(a_page(16, a_pod("a", 5), a_pod("b", 6)))) == ["-c@15", "synced"]
+def test_written_object_missing_from_a_newer_list_is_gone(reflector: Reflector) -> None:
+    reflector.note_written(encode(a_pod("c", 15)))
+    reflector.list_again()
+    assert lines(reflector.take_page(a_page(16, a_pod("a", 5), a_pod("b", 6)))) == ["-c@15", "synced"]
 
 
-def test_an_answer_that_the_watch_overtook_brings_nothing_back(watched: Reflector) -> None:
-    watched.take_events(an_event("ADDED", a_pod("c", 15)) + an_event("DELETED", a_pod("c", 17)))
-    assert watched.note_written(encoded(a_pod("c", 16))) == []
+def test_an_answer_that_the_watch_overtook_brings_nothing_back(reflector: Reflector) -> None:
+    reflector.take_events(an_event("ADDED", a_pod("c", 15)) + an_event("DELETED", a_pod("c", 17)))
+    assert reflector.note_written(encode(a_pod("c", 16))) == []
 
 
-def test_the_end_of_a_predecessor_is_not_ours_to_mourn(watched: Reflector) -> None:
-    watched.note_written(encoded(a_pod("a", 20, uid="second")))
-    assert told(watched.take_events(an_event("DELETED", a_pod("a", 12)))) == []
+def test_the_end_of_a_predecessor_is_not_ours_to_mourn(reflector: Reflector) -> None:
+    reflector.note_written(encode(a_pod("a", 20, uid="second")))
+    assert lines(reflector.take_events(an_event("DELETED", a_pod("a", 12)))) == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +237,7 @@ def test_reply_without_an_object_yields_no_delta(followed: Followed, body: bytes
     ],
 )
 def test_written_object_is_delivered_only_if_it_is_watched(followed: Followed, is_told: bool) -> None:
-    assert bool(Reflector(followed).note_written(encoded(a_pod("c", 15, labels={"job": "x"})))) is is_told
+    assert bool(Reflector(followed).note_written(encode(a_pod("c", 15, labels={"job": "x"})))) is is_told
 
 
 # Trouble.
@@ -246,33 +251,33 @@ def test_written_object_is_delivered_only_if_it_is_watched(followed: Followed, i
         (404, "does not know pods; install"),
     ],
 )
-def test_forbidden_resource_is_absent_with_one_sentence(watched: Reflector, status: int, expected: str) -> None:
+def test_forbidden_resource_is_absent_with_one_sentence(reflector: Reflector, status: int, expected: str) -> None:
     refusal = json.dumps({"kind": "Status", "message": "no way"}).encode()
-    [absent] = watched.note_rejected(status, refusal)
+    [absent] = reflector.note_rejected(status, refusal)
     assert absent.change is DeltaKind.ABSENT
     assert expected in absent.why
-    assert watched.note_rejected(status, refusal) == []
+    assert reflector.note_rejected(status, refusal) == []
 
 
-def test_absent_resource_is_synced_again_without_gone(watched: Reflector) -> None:
-    watched.note_rejected(404, b"")
-    assert told(watched.take_page(a_page(30, a_pod("a", 5)))) == ["-b@6", "synced"]
-    watched.note_rejected(403, b"")
-    assert told(watched.note_watch_open()) == ["synced"]
-    assert told(watched.note_watch_open()) == []
+def test_absent_resource_is_synced_again_without_gone(reflector: Reflector) -> None:
+    reflector.note_rejected(404, b"")
+    assert lines(reflector.take_page(a_page(30, a_pod("a", 5)))) == ["-b@6", "synced"]
+    reflector.note_rejected(403, b"")
+    assert lines(reflector.note_watch_open()) == ["synced"]
+    assert lines(reflector.note_watch_open()) == []
 
 
 def test_one_object_that_cannot_be_read_does_not_hide_the_others(pods: Reflector) -> None:
     broken = a_pod("b", 6) | {"spec": {"nodeName": 7}}
-    assert told(pods.take_page(a_page(10, a_pod("a", 5), broken, a_pod("c", 7)))) == ["+a@5", "+c@7", "synced"]
+    assert lines(pods.take_page(a_page(10, a_pod("a", 5), broken, a_pod("c", 7)))) == ["+a@5", "+c@7", "synced"]
     stream = an_event("MODIFIED", broken) + an_event("ADDED", a_pod("d", 11))
-    assert told(pods.take_events(stream)) == ["+d@11"]
+    assert lines(pods.take_events(stream)) == ["+d@11"]
 
 
-def test_a_store_put_back_from_a_backup_is_believed(watched: Reflector) -> None:
-    watched.list_again()
-    assert told(watched.take_page(a_page(4, a_pod("a", 3)))) == ["+a@3", "-b@0", "synced"]
-    assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 5)))) == ["+a@5"]
+def test_a_store_put_back_from_a_backup_is_believed(reflector: Reflector) -> None:
+    reflector.list_again()
+    assert lines(reflector.take_page(a_page(4, a_pod("a", 3)))) == ["+a@3", "-b@0", "synced"]
+    assert lines(reflector.take_events(an_event("MODIFIED", a_pod("a", 5)))) == ["+a@5"]
 
 
 def test_undecoded_fields_do_not_keep_their_page_in_memory() -> None:

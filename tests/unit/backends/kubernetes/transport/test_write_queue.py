@@ -1,4 +1,4 @@
-"""Which write goes next: the urgent first, a few places kept for what people wait to read, one at a time in a slot."""
+"""Order of writes: urgent ones first, some slots reserved for status, at most one in flight per object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def a_write(name: str, urgency: Urgency = Urgency.RUN, slot: str = "") -> Write:
     return Write(Verb.MERGE, PODS, "default", name, urgency=urgency, slot=slot)
 
 
-def sent(queue: WriteQueue, now: float = 0.0) -> list[PendingWrite]:
+def pop_all(queue: WriteQueue, now: float = 0.0) -> list[PendingWrite]:
     """Everything that may go now."""
     taken = []
     while (pending := queue.pop(now)) is not None:
@@ -35,18 +35,18 @@ def test_the_urgent_go_first_and_equals_in_order() -> None:
     queue = WriteQueue(in_flight=10, reserved=0)
     for name, urgency in [("e", 3), ("s", 2), ("r1", 0), ("v", 1), ("r2", 0)]:
         queue.put(a_write(name, Urgency(urgency)), 0.0)
-    assert names(sent(queue)) == ["r1", "r2", "v", "s", "e"]
+    assert names(pop_all(queue)) == ["r1", "r2", "v", "s", "e"]
 
 
 def test_no_more_than_the_limit_is_in_flight() -> None:
     queue = WriteQueue(in_flight=3, reserved=0)
     for index in range(5):
         queue.put(a_write(str(index)), 0.0)
-    first = sent(queue)
+    first = pop_all(queue)
     assert names(first) == ["0", "1", "2"]
     assert (queue.in_flight, queue.size) == (3, 5)
     queue.finish(first[1])
-    assert names(sent(queue)) == ["3"]
+    assert names(pop_all(queue)) == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_part_of_the_limit_is_reserved_for_status_writes(runs: int, others: int,
         queue.put(a_write(f"s{index}", Urgency.STATUS), 0.0)
     for index in range(runs):
         queue.put(a_write(f"r{index}"), 0.0)
-    found = names(sent(queue))
+    found = names(pop_all(queue))
     assert (sum(name[0] == "r" for name in found), sum(name[0] == "s" for name in found)) == expected
 
 
@@ -74,12 +74,12 @@ def test_reserved_part_of_the_limit_is_not_given_to_run_writes() -> None:
     for index in range(8):
         queue.put(a_write(f"r{index}"), 0.0)
         queue.put(a_write(f"e{index}", Urgency.EVENT), 0.0)
-    taken = sent(queue)
+    taken = pop_all(queue)
     assert names(taken) == ["r0", "r1", "r2", "e0"]
     queue.finish(taken[0])
-    assert names(sent(queue)) == ["r3"]
+    assert names(pop_all(queue)) == ["r3"]
     queue.finish(taken[3])
-    assert names(sent(queue)) == ["e1"]
+    assert names(pop_all(queue)) == ["e1"]
 
 
 def test_a_few_verdicts_overtake_everything_and_statuses_do_not_hold_them_up() -> None:
@@ -87,41 +87,41 @@ def test_a_few_verdicts_overtake_everything_and_statuses_do_not_hold_them_up() -
     for index in range(8):
         queue.put(a_write(f"s{index}", Urgency.STATUS), 0.0)
         queue.put(a_write(f"r{index}"), 0.0)
-    taken = sent(queue)
+    taken = pop_all(queue)
     for index in range(3):
         queue.put(a_write(f"v{index}", Urgency.VERDICT), 0.0)
     for pending in taken[:3]:
         queue.finish(pending)
-    assert names(sent(queue)) == ["v0", "v1", "r6"]
+    assert names(pop_all(queue)) == ["v0", "v1", "r6"]
 
 
 def test_of_a_slot_s_waiting_writes_only_the_latest_is_sent() -> None:
     queue = WriteQueue(in_flight=1, reserved=0)
     queue.put(a_write("other"), 0.0)
-    [other] = sent(queue)
+    [other] = pop_all(queue)
     first, second = a_write("first", Urgency.STATUS, "job"), a_write("second", Urgency.STATUS, "job")
     assert queue.put(first, 0.0) is None
     assert queue.put(second, 0.0) is first
     queue.finish(other)
-    assert names(sent(queue)) == ["second"]
+    assert names(pop_all(queue)) == ["second"]
 
 
 def test_a_slot_has_one_write_in_flight() -> None:
     queue = WriteQueue()
     queue.put(a_write("first", slot="job"), 0.0)
-    [first] = sent(queue)
+    [first] = pop_all(queue)
     queue.put(a_write("second", slot="job"), 0.0)
     queue.put(a_write("other", slot="another job"), 0.0)
-    assert names(sent(queue)) == ["other"]
+    assert names(pop_all(queue)) == ["other"]
     assert queue.put(a_write("third", slot="job"), 0.0) is not None
     queue.finish(first)
-    assert names(sent(queue)) == ["third"]
+    assert names(pop_all(queue)) == ["third"]
 
 
 def test_a_verdict_takes_the_place_of_a_status_and_goes_before_others() -> None:
     queue = WriteQueue(in_flight=1, reserved=0)
     queue.put(a_write("busy"), 0.0)
-    [busy] = sent(queue)
+    [busy] = pop_all(queue)
     queue.put(a_write("status of b", Urgency.STATUS, "b"), 0.0)
     queue.put(a_write("status of a", Urgency.STATUS, "a"), 0.0)
     queue.put(a_write("verdict of a", Urgency.VERDICT, "a"), 0.0)
@@ -139,35 +139,35 @@ def test_rejected_write_backs_off_outside_the_limit_in_flight() -> None:
     queue = WriteQueue(in_flight=1, reserved=0)
     queue.put(a_write("first"), 0.0)
     queue.put(a_write("second"), 0.0)
-    [first] = sent(queue)
+    [first] = pop_all(queue)
     assert queue.retry(first, not_before=5.0) is None
-    [second] = sent(queue)
+    [second] = pop_all(queue)
     assert second.write.name == "second"
     assert queue.next_due == 5.0
     queue.finish(second)
-    assert sent(queue, 4.9) == []
-    [again] = sent(queue, 5.0)
+    assert pop_all(queue, 4.9) == []
+    [again] = pop_all(queue, 5.0)
     assert (again.write.name, again.tries) == ("first", 2)
 
 
 def test_rejected_write_is_replaced_by_a_later_one_of_its_slot() -> None:
     queue = WriteQueue()
     queue.put(a_write("old", slot="job"), 0.0)
-    [old] = sent(queue)
+    [old] = pop_all(queue)
     queue.put(a_write("new", slot="job"), 0.0)
     assert queue.retry(old, 5.0) is old.write
-    assert names(sent(queue)) == ["new"]
+    assert names(pop_all(queue)) == ["new"]
     assert queue.size == 1
 
 
 def test_a_later_write_takes_the_place_of_one_that_waits_for_its_time() -> None:
     queue = WriteQueue()
     queue.put(a_write("old", slot="job"), 0.0)
-    [old] = sent(queue)
+    [old] = pop_all(queue)
     queue.retry(old, 5.0)
     assert queue.put(a_write("new", slot="job"), 1.0) is not None
-    assert sent(queue, 1.0) == []
-    assert names(sent(queue, 5.0)) == ["new"]
+    assert pop_all(queue, 1.0) == []
+    assert names(pop_all(queue, 5.0)) == ["new"]
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,11 @@ def test_full_disk_fails_a_write_and_retries_a_deferred_write(database: Database
     database.write_later([(SET, ["later", b"x" * 1_000_000])])
     with pytest.raises(UserError, match="full"):
         database.write([(SET, ["large", b"x" * 1_000_000])])
-    assert database.trouble
+    assert database.last_error
     database._connection.execute("PRAGMA max_page_count = 1000000")
     database.flush()
     assert set(settings(database)) == {"later"}
-    assert not database.trouble
+    assert not database.last_error
 
 
 def test_close_flushes_deferred_writes(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pods that are made: what the user wrote stays, what only we know is added."""
+"""Pod bodies: the user's template is kept, assignment and environment are added."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_unknown_fields_of_a_template_are_carried_along_untouched() -> None:
     assert pod["metadata"]["labels"]["team"] == "vision"
 
 
-def test_the_agent_finds_its_folder_and_who_it_is() -> None:
+def test_the_agent_finds_its_folder_and_identity() -> None:
     pod = the_pod(training_job(workers=2), [ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")])
     variables = variables_of(pod)
     told = {name: value for name, value in variables.items() if name.startswith("STERNA_")}
@@ -89,7 +89,7 @@ def test_a_folder_of_the_user_s_own_at_the_agent_s_place_is_left_there() -> None
     assert pod["spec"]["containers"][0]["volumeMounts"] == mounts
 
 
-def test_one_survivor_of_a_gang_tells_where_all_of_it_sits() -> None:
+def test_one_pod_of_a_gang_holds_the_assignment_of_the_whole_gang() -> None:
     gang = [
         ReplicaAssignment("ps", 0, "a"),
         ReplicaAssignment("worker", 0, "a"),
@@ -100,7 +100,7 @@ def test_one_survivor_of_a_gang_tells_where_all_of_it_sits() -> None:
     assert [decode_assignment(text) for text in told] == [sorted(gang)]
 
 
-def test_the_assignment_of_a_large_gang_is_told_in_few_words() -> None:
+def test_the_assignment_annotation_of_a_large_gang_is_short() -> None:
     gang = [ReplicaAssignment("worker", index, f"node-{index // 8:03d}") for index in range(512)]
     pod = pod_of(parsed_job(training_job(workers=512)), gang[511], gang, 1)
     assert len(pod["metadata"]["annotations"][ASSIGNMENT]) < 2000
@@ -116,7 +116,7 @@ def test_a_template_is_not_changed_by_the_pods_that_are_made_of_it() -> None:
     assert [pod_of(job, replica, gang, 1) for replica in gang] == first
 
 
-def test_pods_of_all_types_may_sit_where_workers_may() -> None:
+def test_pods_of_all_types_have_the_tolerations_of_workers() -> None:
     """With a node in it, a pod that does not tolerate NoExecute would be deleted without a word."""
     toleration = {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}
     groups = {"PS": group(), "Worker": group(2, pod={"tolerations": [toleration]})}

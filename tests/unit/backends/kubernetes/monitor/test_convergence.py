@@ -1,4 +1,4 @@
-"""Pods that have converged, or sit on an overloaded node, are asked for; the others are left alone."""
+"""Moves are requested for pods that have converged or are on an overloaded node, and for no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sterna.backends.kubernetes.monitor.convergence import ConvergenceDetector, 
 from sterna.model.growth import Growth, GrowthRule, Strict
 
 ALIKE = {name: NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=5) for name in ("node-1", "node-2")}
-CROWDED = ALIKE | {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9, mem_max_request=9)}
+OVERLOADED = ALIKE | {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9, mem_max_request=9)}
 
 
 def add_samples(judging: ConvergenceDetector, pod: str, value: float, now: float) -> bool:
@@ -74,7 +74,7 @@ def test_a_converged_pod_is_asked_for_at_most_every_three_seconds() -> None:
 def test_pods_of_an_overloaded_node_are_asked_for_whatever_they_measure() -> None:
     """DRAGON-64, 65."""
     judging = ConvergenceDetector("node-1", threshold=0.9)
-    judging.set_node_infos(CROWDED, 0.0)
+    judging.set_node_infos(OVERLOADED, 0.0)
     assert add_samples(judging, "p", 5.0, 1.0)
     judging.set_node_infos(ALIKE, 5.0)
     assert not add_samples(judging, "p", 4.0, 6.0)
@@ -84,7 +84,7 @@ def test_news_of_the_cluster_are_wanted_each_minute_and_count_for_five() -> None
     """DRAGON-66."""
     judging = ConvergenceDetector("node-1", threshold=0.9)
     assert judging.wants_info(0.0)
-    judging.set_node_infos(CROWDED, 0.0)
+    judging.set_node_infos(OVERLOADED, 0.0)
     assert not judging.wants_info(59.0)
     assert judging.wants_info(60.0)
     assert add_samples(judging, "p", 5.0, 299.0)

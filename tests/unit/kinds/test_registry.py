@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
-def test_row_of_a_kind_says_what_its_record_says(kind: Kind) -> None:
+def test_the_row_of_a_kind_agrees_with_its_record(kind: Kind) -> None:
     page = (DOCS / "kubernetes-kinds.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| \[{kind.name}\]\(#([\w-]+)\) (.*)$", page, re.MULTILINE)
     assert row, f"docs/kubernetes-kinds.md has no row for {kind.name}"

@@ -1,4 +1,4 @@
-"""From a pod's file to the operator's columns, over real HTTP on loopback; operators come, go and move."""
+"""From a pod's file to the operator's columns, over real HTTP on loopback, across changes of the leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sterna.errors import Retry
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.cache.progress_builders import find_in, running_job
-from tests.unit.backends.kubernetes.monitor_builders import (
+from tests.unit.backends.kubernetes.monitor.monitor_builders import (
     Clock,
     FakeServer,
     agent_line,
@@ -78,7 +78,7 @@ def link_to(server: FakeServer, token: Path, clock: Callable[[], float] | None =
     return OperatorLink(address_in_lease(server, "sterna-system", "sterna-operator"), token, clock or Clock())
 
 
-def test_the_lease_says_where_the_operator_is(server: FakeServer, operator: AnOperator, token: Path) -> None:
+def test_the_operator_address_is_read_from_the_lease(server: FakeServer, operator: AnOperator, token: Path) -> None:
     link = link_to(server, token)
     link.ask_to_move(PodMoveRequest("node-1", "p"))
     assert operator.endpoints.move_requests.take() == [PodMoveRequest("node-1", "p")]
@@ -86,9 +86,7 @@ def test_the_lease_says_where_the_operator_is(server: FakeServer, operator: AnOp
     link.close()
 
 
-def test_an_operator_that_does_not_know_the_monitor_says_so(
-    server: FakeServer, operator: AnOperator, token: Path
-) -> None:
+def test_an_operator_rejects_an_unknown_monitor(server: FakeServer, operator: AnOperator, token: Path) -> None:
     link = link_to(server, token)
     receipt = link.send(Batch("node-1", 1.0))
     assert receipt is not None

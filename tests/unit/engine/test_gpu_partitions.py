@@ -1,4 +1,4 @@
-"""A policy per GPU type: who belongs to which part, and what becomes of those who sit elsewhere."""
+"""A policy per GPU type: the partition of each job, and jobs that run on nodes of another type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.engine.gpu_partitions import REST, Part, split_by_gpu_type, type_asked, types_in
+from sterna.engine.gpu_partitions import REST, GpuPartition, gpu_type_in_selector, gpu_types_in, split_by_gpu_type
 from sterna.engine.registry import Target
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.plan import Decision
@@ -37,14 +37,14 @@ def some_rules(rest: str = "elastic-fifo", **policies: str) -> Rules:
     return make_rules(rest, "stay", by_type={type_: (policy, "stay") for type_, policy in policies.items()})
 
 
-def decided(snapshot: Snapshot, rules: Rules) -> Decision:
+def decide_checked(snapshot: Snapshot, rules: Rules) -> Decision:
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
     return decision
 
 
 def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, int]]:
-    """Where everybody sits who starts or changes."""
+    """Return the assignments of jobs that start or change."""
     names = snapshot.nodes.name
     return {
         snapshot.jobs.name_of(action.row): {names[node]: count for node, count in action.after.workers}
@@ -52,7 +52,7 @@ def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, i
     }
 
 
-def members(parts: Iterable[Part]) -> dict[str, tuple[list[str], list[str]]]:
+def members(parts: Iterable[GpuPartition]) -> dict[str, tuple[list[str], list[str]]]:
     """Nodes and jobs of each part, as it sees them."""
     return {
         part.type: (
@@ -63,13 +63,13 @@ def members(parts: Iterable[Part]) -> dict[str, tuple[list[str], list[str]]]:
     }
 
 
-def fraction_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
+def partition_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
     parts = split_by_gpu_type(a_snapshot([a_job("j", 1, selector=selector)], nodes), list(types))
     (found,) = [part.type for part in parts if len(part.jobs)]
     return found
 
 
-# Who belongs where.
+# Members of a partition.
 
 
 def test_nodes_are_of_the_type_that_their_label_names() -> None:
@@ -128,13 +128,13 @@ def test_a_job_is_of_the_type_of_the_nodes_that_it_leaves_itself(selector: dict[
         a_node("n2", labels={**A100, **west}),
         a_node("n3", labels={**T4, "kubernetes.io/hostname": "n3"}),
     ]
-    assert fraction_of(selector, nodes) == type_
+    assert partition_of(selector, nodes) == type_
 
 
-def test_nodes_that_take_nobody_now_keep_their_type_and_that_of_their_jobs() -> None:
-    """Draining the nodes without a type does not send everybody to those that have one."""
+def test_cordoned_nodes_keep_their_type_and_that_of_their_jobs() -> None:
+    """Draining the nodes without a type does not send their jobs to nodes with one."""
     nodes = [a_node("n0", is_open=False), a_node("n1", labels=T4)]
-    assert fraction_of({}, nodes) == REST
+    assert partition_of({}, nodes) == REST
 
 
 def test_where_all_nodes_are_of_one_type_that_is_the_whole_cluster() -> None:
@@ -153,20 +153,20 @@ def test_a_type_that_neither_nodes_nor_jobs_have_is_no_part() -> None:
     assert [part.type for part in split_by_gpu_type(a_snapshot([], three_nodes()), ("h100", "t4"))] == [REST, "t4"]
 
 
-def test_types_are_told_by_labels_of_nodes_and_by_names_in_selectors() -> None:
-    assert types_in(a_snapshot([], [*three_nodes(), a_node("n4", labels={NVIDIA: "Tesla-T4"})]).nodes) == [
+def test_types_are_read_from_node_labels_and_selectors() -> None:
+    assert gpu_types_in(a_snapshot([], [*three_nodes(), a_node("n4", labels={NVIDIA: "Tesla-T4"})]).nodes) == [
         "Tesla-T4",
         "a100",
         "t4",
     ]
-    assert type_asked((("zone", "east"), (VODA, "t4"))) == "t4"
-    assert type_asked((("zone", "east"),)) == ""
+    assert gpu_type_in_selector((("zone", "east"), (VODA, "t4"))) == "t4"
+    assert gpu_type_in_selector((("zone", "east"),)) == ""
 
 
-# What a part sees.
+# The snapshot of a partition.
 
 
-def test_a_part_counts_its_own_and_nobody_elses() -> None:
+def test_a_partition_counts_its_own_jobs_only() -> None:
     jobs = [
         a_job("w", (1, 9), selector=T4, on={"n1": 2, "n3": 1}),
         a_job("x", 2, devices=0.5, on={"n0": 2}, slots=(1, 1)),
@@ -191,14 +191,14 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
     nodes = [a_node("n0", 0, cpus=4), a_node("n1", 4, labels=T4)]
     jobs = [a_job("x", (1, 9), devices=0, cpus=2), a_job("y", (1, 9), selector=T4)]
     snapshot = a_snapshot(jobs, nodes)
-    assert assignments(snapshot, decided(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
+    assert assignments(snapshot, decide_checked(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
 
 
-# What is decided.
+# Decisions.
 
 
 def test_each_type_is_under_its_own_policy() -> None:
-    """VODA-79: first come, first served here, the shortest first there, and everybody else shares."""
+    """VODA-79: first come, first served here, the shortest first there, and equal shares for the rest."""
     jobs = [
         a_job("a-long", 4, selector=A100, remaining=900),
         a_job("a-short", 4, selector=A100, remaining=9, submit=1),
@@ -208,7 +208,7 @@ def test_each_type_is_under_its_own_policy() -> None:
         a_job("v", (1, 4), submit=1),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    assert assignments(snapshot, decided(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
+    assert assignments(snapshot, decide_checked(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
         "a-long": {"n2": 4},
         "t-short": {"n1": 4, "n3": 4},
         "u": {"n0": 2},
@@ -216,10 +216,10 @@ def test_each_type_is_under_its_own_policy() -> None:
     }
 
 
-def test_whoever_asks_for_no_type_is_not_put_on_nodes_of_one_that_has_rules() -> None:
-    """VODA-10: it is told which types there are."""
+def test_a_job_without_a_type_is_not_placed_on_nodes_of_a_type_with_rules() -> None:
+    """VODA-10: its reason lists the types."""
     snapshot = a_snapshot([a_job("x", 1)], [a_node("n1", labels=T4), a_node("n2", labels=A100)])
-    decision = decided(snapshot, some_rules(a100="fifo", t4="fifo"))
+    decision = decide_checked(snapshot, some_rules(a100="fifo", t4="fifo"))
     assert list(decision.plan) == []
     assert [reason.sentence for reason in decision.reasons] == [
         "cannot run: no node can hold even one of its workers (1 device each): 1 of 2 nodes takes only jobs that ask "
@@ -227,7 +227,7 @@ def test_whoever_asks_for_no_type_is_not_put_on_nodes_of_one_that_has_rules() ->
     ]
 
 
-def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
+def test_obstacles_are_counted_over_all_nodes() -> None:
     nodes = [*three_nodes(), a_node("n4", 4, labels={**A100, "zone": "east"})]
     jobs = [
         a_job("big", 1, devices=8, selector=A100),
@@ -235,7 +235,7 @@ def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
         a_job("here", 1, devices=8, submit=2),
         a_job("gone", 1, selector={VODA: "h100"}, submit=3),
     ]
-    reasons = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
+    reasons = decide_checked(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
     assert [reason.row for reason in reasons] == [0, 1, 2, 3]
     assert [reason.sentence.partition("each): ")[2] for reason in reasons] == [
         "3 of 5 nodes lack the label vodascheduler/accelerator=a100; the other 2 have at most 4 of the 8 devices it "
@@ -248,16 +248,16 @@ def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
     ]
 
 
-def test_what_is_used_up_is_told_of_all_nodes() -> None:
+def test_used_up_resources_are_counted_over_all_nodes() -> None:
     nodes = [a_node(f"n{number}", 4, cpus=8, labels=labels) for number, labels in enumerate((A100, T4, T4))]
     jobs = [a_job("x", 1, selector=A100, cpus=6, on={"n0": 1}), a_job("a", 1, selector=A100, cpus=6, submit=1)]
-    (reason,) = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
+    (reason,) = decide_checked(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
     assert reason.sentence.partition("placed: ")[2] == (
         "2 of 3 nodes lack the label vodascheduler/accelerator=a100; the other has 2 free of the 6 CPUs it needs."
     )
 
 
-def test_what_is_done_comes_in_the_order_of_kinds_and_is_told_in_that_order() -> None:
+def test_actions_and_reasons_are_ordered_by_kind() -> None:
     jobs = [
         a_job("x", 4, selector=A100, remaining=900, on={"n2": 4}, first_start=0.0),
         a_job("y", 4, selector=A100, remaining=9, submit=1),
@@ -265,9 +265,9 @@ def test_what_is_done_comes_in_the_order_of_kinds_and_is_told_in_that_order() ->
         a_job("w", 9, selector=T4, submit=3),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    decision = decided(snapshot, some_rules(a100="srjf", t4="fifo"))
-    told = [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan]
-    assert told == [("STOP", "x"), ("START", "u"), ("START", "y")]
+    decision = decide_checked(snapshot, some_rules(a100="srjf", t4="fifo"))
+    actions = [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan]
+    assert actions == [("STOP", "x"), ("START", "u"), ("START", "y")]
     assert [reason.job for reason in decision.reasons] == ["x", "u", "y", "w"]
     assert decision.reasons[0].who == ("y",)
 
@@ -277,7 +277,7 @@ def test_a_decision_stands_until_the_first_part_wants_to_be_asked_again() -> Non
         return Rules(lambda snapshot: Target(np.zeros(len(snapshot.jobs), np.int64), until), make_placement("stay"))
 
     rules = replace(asking(2000.0), by_type={"t4": asking(1500.0), "a100": asking(3000.0)})
-    assert decided(an_instant([], three_nodes()), rules).until == 1500.0
+    assert decide_checked(an_instant([], three_nodes()), rules).until == 1500.0
 
 
 def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
@@ -285,7 +285,7 @@ def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
     jobs = [a_job("t", (1, 8), selector=T4, on={"n1": 4, "n3": 4}, first_start=0.0), a_job("u", 2, submit=1)]
     pod = ServingPod("chat", Shape(2 * MILLI, selector=tuple(T4.items())), 999.0)
     snapshot = an_instant(jobs, three_nodes(), pod)
-    decision = decided(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
+    decision = decide_checked(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
     assert [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan] == [
         ("SHRINK", "t"),
         ("START", "u"),
@@ -296,32 +296,32 @@ def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
 def test_a_serving_pod_without_a_type_takes_nothing_from_those_that_have_one() -> None:
     jobs = [a_job("t", (1, 8), selector=T4, on={"n1": 4, "n3": 4}, first_start=0.0)]
     pod = ServingPod("chat", Shape(8 * MILLI), 999.0)
-    assert list(decided(an_instant(jobs, three_nodes(), pod), some_rules(t4="elastic-fifo")).plan) == []
+    assert list(decide_checked(an_instant(jobs, three_nodes(), pod), some_rules(t4="elastic-fifo")).plan) == []
 
 
-# Who sits elsewhere.
+# Jobs outside their partition.
 
 
 def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_away() -> None:
-    """VODA-78: a label that comes later stops nobody."""
+    """VODA-78: a label that is added later stops no job."""
     jobs = [
-        a_job("squatter", (1, 4), on={"n1": 2}, first_start=0.0),
+        a_job("outside", (1, 4), on={"n1": 2}, first_start=0.0),
         a_job("both", (2, 9), selector=T4, on={"n0": 1, "n3": 1}, first_start=0.0),
         a_job("t", (1, 9), selector=T4, submit=1),
         a_job("u", (1, 9), submit=2),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    decision = decided(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
+    decision = decide_checked(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
     assert assignments(snapshot, decision) == {"t": {"n1": 2, "n3": 3}, "u": {"n0": 3}}
     assert {reason.job for reason in decision.reasons} == {"t", "u"}
 
 
 def test_parameter_servers_on_another_type_keep_a_job_where_it_is() -> None:
     jobs = [a_job("x", (1, 8), ps=1, selector=T4, on={"n1": 1}, ps_on={"n0": 1}, first_start=0.0)]
-    assert list(decided(a_snapshot(jobs, three_nodes()), some_rules(t4="elastic-fifo")).plan) == []
+    assert list(decide_checked(a_snapshot(jobs, three_nodes()), some_rules(t4="elastic-fifo")).plan) == []
 
 
-def test_another_policy_for_everybody_keeps_types_apart() -> None:
+def test_another_default_policy_keeps_types_apart() -> None:
     rules = some_rules(a100="fifo", t4="srjf").under(make_rules("tiresias", "stay").policy)
     assert {type_: type(each.policy).__name__ for type_, each in rules.by_type.items()} == {
         "a100": "Tiresias",

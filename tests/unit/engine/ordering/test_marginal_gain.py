@@ -1,4 +1,4 @@
-"""Spending by gain without a loop does what handing out worker by worker would do."""
+"""The loop-free allocation by marginal gain equals handing out worker by worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CURVES = (None, (1.0, 1.9, 2.7, 3.4), (1.0, 1.5), (1.0, 1.5, 2.0, 2.0), (1.0,))
 
 
 def one_by_one(snapshot: Snapshot, target: list[int], free: int) -> list[int]:
-    """Each worker to the job to which it adds most; of equal ones to the first; to nobody if it adds nothing."""
+    """Give each worker to the job with the largest gain, ties to the first; stop when no gain is positive."""
     jobs, curves = snapshot.jobs, snapshot.curves
     for _ in range(free):
         gains = []
@@ -32,7 +32,7 @@ def one_by_one(snapshot: Snapshot, target: list[int], free: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_workers_go_where_they_add_most(seed: int) -> None:
-    """Too few for everybody, just enough, and more than anybody can use."""
+    """Too few for all jobs, just enough, and more than they can use."""
     random = Random(seed)
     for _ in range(100):
         jobs = []

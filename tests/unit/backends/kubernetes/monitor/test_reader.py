@@ -1,4 +1,4 @@
-"""What pods write is found on their node, wherever their volumes are; links lead nowhere else."""
+"""Files of pods are found on their node in every kind of volume; links are not followed out of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.monitor.reader import PodReader
 from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
 from sterna.progress.spec import progress_as_fields
-from tests.unit.backends.kubernetes.monitor_builders import (
+from tests.unit.backends.kubernetes.monitor.monitor_builders import (
     NOW,
     agent_line,
     node_pod,
@@ -31,7 +31,7 @@ def agent_folder(pod: NodePod, folder: Path) -> Path:
     return volume_folder(roots_in(folder), pod, "sterna-agent")
 
 
-# Whose pods, and how they tell.
+# Pods of jobs, and their progress sources.
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def agent_folder(pod: NodePod, folder: Path) -> Path:
     ],
     ids=["ours", "a plain pod", "the MPI operator's", "by its owner", "somebody else's", "nobody's"],
 )
-def test_pods_of_jobs_are_told_from_others(pod: NodePod, job: str) -> None:
+def test_pods_of_jobs_are_distinguished_from_others(pod: NodePod, job: str) -> None:
     assert pod.job == job
 
 
@@ -112,7 +112,7 @@ def test_a_hostpath_is_found_only_where_the_node_s_own_files_are_seen(tmp_path: 
     assert place_of(pod, "/data/x.csv", type(roots)(roots.kubelet, roots.logs)) is None
 
 
-def test_a_claim_is_found_by_the_folder_that_no_volume_of_the_pod_is_named_for(tmp_path: Path) -> None:
+def test_a_persistent_volume_is_the_folder_that_matches_no_other_volume_of_the_pod(tmp_path: Path) -> None:
     roots = roots_in(tmp_path)
     pod = node_pod(mounts={"data": "/data"}, volumes=[CLAIM, {"name": "cache", "emptyDir": {}}])
     assert place_of(pod, "/data/x.csv", roots) is None, "the pod is not set up yet"
@@ -123,7 +123,7 @@ def test_a_claim_is_found_by_the_folder_that_no_volume_of_the_pod_is_named_for(t
     assert place.path == folder / "x.csv"
 
 
-def test_among_several_claims_the_file_itself_tells_which(tmp_path: Path) -> None:
+def test_among_several_persistent_volumes_the_one_with_the_file_is_used(tmp_path: Path) -> None:
     roots = roots_in(tmp_path)
     pod = node_pod(mounts={"data": "/data", "out": "/out"}, volumes=[CLAIM, CLAIM | {"name": "out"}])
     volume_folder(roots, pod, "pv-a", "kubernetes.io~nfs")
@@ -171,7 +171,7 @@ def test_what_a_pod_wrote_last_is_read_though_its_files_are_gone(tmp_path: Path)
     reader.close()
 
 
-def test_a_checkpoint_that_no_report_told_of_is_found_at_the_end(tmp_path: Path) -> None:
+def test_an_unreported_checkpoint_is_found_at_the_end(tmp_path: Path) -> None:
     pod = node_pod()
     reader = PodReader(pod, roots_in(tmp_path))
     folder = agent_folder(pod, tmp_path)
@@ -190,7 +190,7 @@ def test_a_record_of_a_checkpoint_that_is_none_is_passed_over(tmp_path: Path, co
     reader.close()
 
 
-def test_a_csv_file_in_a_claim_is_read_once_the_claim_is_there(tmp_path: Path) -> None:
+def test_a_csv_file_on_a_persistent_volume_is_read_once_it_is_mounted(tmp_path: Path) -> None:
     """DRAGON-80."""
     roots = roots_in(tmp_path)
     pod = node_pod(args=["/data/job1.csv"], mounts={"data": "/data"}, volumes=[CLAIM])
@@ -246,14 +246,14 @@ def entry(text: str, second: int = 0, tag: str = "F", stream: str = "stdout") ->
     return f"2026-01-31T12:00:{second:02}.500000000Z {stream} {tag} {text}\n"
 
 
-def printed(folder: Path, text: str, number: int = 0) -> None:
+def append_log(folder: Path, text: str, number: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{number}.log").open("a") as file:
         file.write(text)
 
 
 def test_output_is_read_with_the_times_that_the_runtime_gives_it(tmp_path: Path) -> None:
-    printed(
+    append_log(
         tmp_path,
         entry("starting") + entry("step=10/100 loss=0.5", 7) + entry("step=20/100 loss=0.4", 9, stream="stderr"),
     )
@@ -268,14 +268,14 @@ def test_output_is_read_with_the_times_that_the_runtime_gives_it(tmp_path: Path)
 
 
 def test_lines_in_several_parts_are_one(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1", tag="P") + entry("noise", stream="stderr") + entry("0/100 loss=0.5"))
+    append_log(tmp_path, entry("step=1", tag="P") + entry("noise", stream="stderr") + entry("0/100 loss=0.5"))
     output = ContainerOutput(tmp_path)
     assert [each.step for each in output.poll(is_last=True)] == [10]
     output.close()
 
 
-def test_bars_that_are_drawn_anew_are_lines_of_their_own(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1/9 loss=3\rstep=2/9 loss=2\rstep=3/9 loss=1"))
+def test_redrawn_progress_bars_are_separate_lines(tmp_path: Path) -> None:
+    append_log(tmp_path, entry("step=1/9 loss=3\rstep=2/9 loss=2\rstep=3/9 loss=1"))
     output = ContainerOutput(tmp_path)
     found = output.poll(is_last=True)
     assert [each.step for each in found] == [1, 2, 3]
@@ -284,24 +284,24 @@ def test_bars_that_are_drawn_anew_are_lines_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_container_that_starts_again_goes_on_in_another_file(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1/9 loss=3"))
+    append_log(tmp_path, entry("step=1/9 loss=3"))
     output = ContainerOutput(tmp_path)
     assert [each.step for each in output.poll(is_last=True)] == [1]
-    printed(tmp_path, entry("step=2/9 loss=3"))
-    printed(tmp_path, entry("step=3/9 loss=3"), number=1)
+    append_log(tmp_path, entry("step=2/9 loss=3"))
+    append_log(tmp_path, entry("step=3/9 loss=3"), number=1)
     assert [each.step for each in output.poll(is_last=True)] == [2, 3]
     output.close()
 
 
 def test_patterns_of_the_job_are_used(tmp_path: Path) -> None:
-    printed(tmp_path, entry("zug 12 von 30, güte 0.25"))
+    append_log(tmp_path, entry("zug 12 von 30, güte 0.25"))
     output = ContainerOutput(tmp_path, [r"zug (?P<step>\d+) von (?P<total>\d+), güte (?P<loss>\S+)"])
     assert [(each.step, each.total, each.metrics) for each in output.poll(is_last=True)] == [(12, 30, {"loss": 0.25})]
     output.close()
 
 
 def test_a_flood_of_lines_is_sampled_and_its_end_is_seen(tmp_path: Path) -> None:
-    printed(tmp_path, "".join(entry(f"step={step} loss=1.{step}") for step in range(1, 20_000)))
+    append_log(tmp_path, "".join(entry(f"step={step} loss=1.{step}") for step in range(1, 20_000)))
     output = ContainerOutput(tmp_path)
     found = output.poll(is_last=True)
     assert len(found) <= 2000
@@ -313,12 +313,12 @@ def test_a_pod_that_reports_by_the_agent_is_not_read_twice(tmp_path: Path) -> No
     pod, roots = node_pod(), roots_in(tmp_path)
     (agent_folder(pod, tmp_path) / "progress.jsonl").write_text(agent_line(1))
     folder = roots.logs / "default_mnist-worker-0_uid-mnist-worker-0" / "main"
-    printed(folder, entry("step=1/100 loss=1.0"))
+    append_log(folder, entry("step=1/100 loss=1.0"))
     reader = PodReader(pod, roots)
     assert [each.source for each in reader.poll()] == ["agent"]
     reader.close()
     silent = node_pod(uid="uid-2")
-    printed(roots.logs / "default_mnist-worker-0_uid-2" / "main", entry("step=1/100 loss=1.0"))
+    append_log(roots.logs / "default_mnist-worker-0_uid-2" / "main", entry("step=1/100 loss=1.0"))
     other = PodReader(silent, roots)
     assert [each.source for each in other.poll()] == ["stdout"]
     other.close()

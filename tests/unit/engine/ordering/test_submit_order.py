@@ -11,7 +11,7 @@ from tests.builders import a_job, a_snapshot
 
 
 def greedy(sizes: list[int], free: int) -> list[int]:
-    """The size of each job that fits in order, else 0."""
+    """Return the size of each job that fits in order, else 0."""
     given = []
     for size in sizes:
         given.append(size if size <= free else 0)

@@ -1,4 +1,4 @@
-"""Pods, files and an operator as a monitor meets them."""
+"""Builders of pods, files and an operator for tests of the monitor."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def node_pod(
     return msgspec.convert(document, NodePod)
 
 
-def seen(*pods: NodePod) -> list[Delta]:
+def pod_deltas(*pods: NodePod) -> list[Delta]:
     return [Delta(DeltaKind.SEEN, PODS, pod) for pod in pods]
 
 
@@ -61,7 +61,7 @@ def roots_in(folder: Path) -> Roots:
 
 
 def volume_folder(roots: Roots, pod: NodePod, volume: str, kind: str = EMPTY_DIR) -> Path:
-    """Where the kubelet keeps a volume of a pod; made."""
+    """Create the folder in which the kubelet mounts a volume of a pod."""
     folder = roots.kubelet / "pods" / pod.metadata.uid / "volumes" / kind / volume
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -109,7 +109,7 @@ class FakeOperator:
 
 
 class FakeServer:
-    """An API server that knows a Lease, judges tokens, and tells of pods."""
+    """An API server with a Lease, token reviews and pods."""
 
     def __init__(self, pods: Sequence[NodePod] = ()) -> None:
         self.address = ""
@@ -124,7 +124,7 @@ class FakeServer:
 
     def follow(self, followed: Sequence[Followed], inbox: Inbox) -> None:
         self.followed, self.inbox = followed, inbox
-        inbox.put(*seen(*self._pods))
+        inbox.put(*pod_deltas(*self._pods))
 
     def send(self, writes: Sequence[Write]) -> None:
         raise AssertionError("nothing here writes")
@@ -157,7 +157,7 @@ class FakeServer:
 
 
 def service_account(name: str, node: str = "", audiences: Sequence[str] = ("sterna",)) -> dict[str, Any]:
-    """What the API server says of a service account's token."""
+    """Return a token review of a service account."""
     extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
     user = {"username": f"system:serviceaccount:{name.replace('/', ':')}", "extra": extra}
     return {"authenticated": True, "user": user, "audiences": list(audiences)}
@@ -169,7 +169,7 @@ def _answer(status: int, document: Mapping[str, Any]) -> WriteResult:
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that a test advances."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now

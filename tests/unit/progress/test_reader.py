@@ -1,4 +1,4 @@
-"""One reader for each replica: whatever it writes becomes reports of one shape, at the cost of a glance."""
+"""One reader for each replica turns all its sources into reports of one type, with little I/O per poll."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_declared_pattern_is_read_beside_the_agent(tmp_path: Path) -> None:
     assert [report.source for report in found] == ["agent", "stdout"]
 
 
-def test_bars_that_are_drawn_anew_are_lines(tmp_path: Path) -> None:
+def test_redrawn_bars_are_lines(tmp_path: Path) -> None:
     bars = "".join(f"\r {step}0%|## | {step}/10 [00:01<00:01, 1it/s, loss=0.{step}]" for step in range(1, 4))
     (tmp_path / "out.log").write_text(bars)
     assert [report.step for report in _read(tmp_path)] == [1, 2, 3]
@@ -72,7 +72,7 @@ def test_a_total_that_the_job_declares_fills_in_for_one_it_does_not_print(tmp_pa
     assert _read(tmp_path, ProgressSpec(total=70))[0].total == 70
 
 
-def test_lines_without_a_time_are_spread_over_the_time_nobody_looked(tmp_path: Path) -> None:
+def test_lines_without_a_time_are_spread_over_the_time_since_the_last_read(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_text("step=1 loss=9\n")
     os.utime(log, (1000, 1000))
@@ -131,7 +131,7 @@ def test_voda_s_rows_are_epochs_that_are_over(tmp_path: Path) -> None:
     assert second.at - first.at == 11.0
 
 
-def test_a_csv_file_is_found_from_the_working_folder_and_may_begin_anew(tmp_path: Path) -> None:
+def test_a_csv_file_is_relative_to_the_working_folder_and_may_be_truncated(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     table = work / "m.csv"

@@ -1,4 +1,4 @@
-"""SharePods of anybody in the accounts (DRAGON-36 to 41)."""
+"""Rows of SharePods, ours and foreign (DRAGON-36 to 41)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_one_that_has_ended_holds_nothing(phase: str, is_terminated: bool) -> No
     "annotations",
     [{"kubeshare/gpu_request": "much"}, {**SHARE, "kubeshare/gpu_mem": "3G"}, {**SHARE, "kubeshare/gpu_request": "2"}],
 )
-def test_one_that_cannot_be_read_disturbs_nobody(annotations: dict[str, str]) -> None:
+def test_an_unreadable_share_pod_affects_no_other(annotations: dict[str, str]) -> None:
     """DRAGON-39."""
     row = share_row(job_object(a_share(annotations, nodeName="a")))
     assert row.gpu_fraction is None
     assert row.cpus == 1000
 
 
-def test_an_urgent_one_is_told_and_can_be_placed() -> None:
+def test_an_urgent_share_pod_is_recognized_and_can_be_placed() -> None:
     """DRAGON-40."""
     row = share_row(job_object(a_share({**SHARE, "lsalab.nthu/priority": "high"})))
     assert row.is_urgent

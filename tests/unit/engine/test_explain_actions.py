@@ -1,4 +1,4 @@
-"""Who got the room that a job gave up, and what rules every node out for a job that cannot run."""
+"""Evictors of jobs that lost workers, and obstacles of jobs that cannot run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NO_NODE = "cannot run: no node can hold even one of its workers "
 GIB = 2**30
 
 
-def told(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
-    """The reasons for a plan that leads these jobs to these homes."""
+def explain(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
+    """Return the reasons of a plan with these new assignments."""
     rows = {snapshot.jobs.name_of(row): row for row in range(len(snapshot.jobs))}
     actions = [
         Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(rows[job])), rows[job], before, after)
@@ -30,36 +30,36 @@ def on(*runs: tuple[int, int]) -> Assignment:
     return Assignment(runs)
 
 
-def test_the_evictor_is_whoever_sits_on_the_nodes_that_were_given_up() -> None:
+def test_the_evictor_is_the_job_on_the_released_nodes() -> None:
     jobs = [a_job("x", 4, on={"n0": 4}), a_job("y", 4, on={"n1": 4}), a_job("first", 4), a_job("second", 4, submit=1)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, y=NOWHERE, first=on((1, 4)), second=on((0, 4)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, y=NOWHERE, first=on((1, 4)), second=on((0, 4)))
     assert reasons["x"] == "stopped with 4 workers to make room for second, which goes first under this policy."
     assert reasons["y"] == "stopped with 4 workers to make room for first, which goes first under this policy."
 
 
-def test_a_start_on_free_nodes_evicts_nobody() -> None:
+def test_a_start_on_free_nodes_evicts_no_job() -> None:
     jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("a", 4, submit=1), a_job("b", 2, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), a=on((1, 4)), b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), a=on((1, 4)), b=on((0, 2)))
     assert reasons["x"] == "shrank from 4 to 2 workers to make room for b."
 
 
-def test_room_that_nobody_needed_blames_nobody() -> None:
+def test_released_capacity_that_no_job_needed_has_no_evictor() -> None:
     """The other node was empty: b would have started anyway."""
     jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("b", 2, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), b=on((0, 2)))
     assert reasons["x"] == "shrank from 4 to 2 workers, the share that the policy gives it now."
 
 
 def test_free_nodes_that_the_evictor_may_not_use_do_not_count() -> None:
     nodes = [a_node("n0", 4, labels={"zone": "a"}), a_node("n1", 4)]
     jobs = [a_job("x", 4, on={"n0": 4}), a_job("b", 2, submit=2, selector={"zone": "a"})]
-    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, nodes), x=NOWHERE, b=on((0, 2)))
     assert reasons["x"] == "stopped with 4 workers to make room for b, which goes first under this policy."
 
 
 def test_free_parts_that_are_too_small_do_not_count() -> None:
     jobs = [a_job("x", 4, on={"n0": 2, "n1": 2}), a_job("b", 1, devices=4, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, b=on((0, 1)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, b=on((0, 1)))
     assert reasons["x"].startswith("stopped with 4 workers to make room for b,")
 
 
@@ -69,17 +69,17 @@ def test_two_evictors_are_named_and_more_are_counted_the_largest_first() -> None
         *(a_job(name, size, submit=1) for name, size in (("a", 1), ("b", 2), ("c", 1))),
     ]
     snapshot = a_snapshot(jobs, 4)
-    three = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)), c=on((0, 1)))
+    three = explain(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)), c=on((0, 1)))
     assert three["x"] == "stopped with 4 workers to make room for b and 2 others, which go first under this policy."
-    two = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)))
+    two = explain(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)))
     assert two["x"] == "stopped with 4 workers to make room for b and a, which go first under this policy."
 
 
-def test_who_moves_in_passes_on_what_it_left() -> None:
+def test_a_job_that_moves_in_passes_on_the_capacity_it_left() -> None:
     """x leaves n0, m moves from n1 to n0, and s needs the whole of n1."""
     jobs = [a_job("x", 2, on={"n0": 2}), a_job("m", 2, on={"n1": 2}), a_job("s", 1, devices=4, submit=1)]
     snapshot = a_snapshot(jobs, some_nodes(2, 4))
-    reasons = told(snapshot, x=NOWHERE, m=on((0, 2)), s=on((1, 1)))
+    reasons = explain(snapshot, x=NOWHERE, m=on((0, 2)), s=on((1, 1)))
     assert reasons["x"].startswith("stopped with 2 workers to make room for s,")
 
 
@@ -89,14 +89,14 @@ def test_a_parameter_server_uses_room_too() -> None:
         a_job("b", 1, devices=0, cpus=1, ps=1, ps_cpus=2, submit=1),
     ]
     nodes = [a_node("n0", 0, cpus=2), a_node("n1", 0, cpus=1)]
-    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=Assignment(((1, 1),), ((0, 1),)))
+    reasons = explain(a_snapshot(jobs, nodes), x=NOWHERE, b=Assignment(((1, 1),), ((0, 1),)))
     assert reasons["x"].startswith("stopped with 1 worker to make room for b,")
 
 
 def test_where_devices_are_only_counted_any_gainer_may_be_the_evictor() -> None:
     snapshot = a_snapshot([a_job("x", 4, on={SOMEWHERE: 4}), a_job("a", 3, submit=1)], 4)
     assert decided(snapshot, "fifo", "none").actions == []
-    reasons = told(snapshot, x=NOWHERE, a=Assignment(((-1, 3),)))
+    reasons = explain(snapshot, x=NOWHERE, a=Assignment(((-1, 3),)))
     assert reasons["x"].startswith("stopped with 4 workers to make room for a,")
 
 
@@ -147,12 +147,12 @@ RULED_OUT: dict[str, tuple[AJob, list[ANode], str]] = {
 
 
 @pytest.mark.parametrize("case", RULED_OUT)
-def test_what_rules_every_node_out_is_told_with_numbers(case: str) -> None:
+def test_the_obstacle_on_every_node_is_named_with_numbers(case: str) -> None:
     job, nodes, ending = RULED_OUT[case]
     assert decided(a_snapshot([job], nodes), "fifo").reasons == {"a": NO_NODE + ending}
 
 
-def test_parameter_servers_that_fit_nowhere_are_told_at_once() -> None:
+def test_parameter_servers_that_fit_on_no_node_are_reported_at_once() -> None:
     job = a_job("a", 1, ps=2, ps_cpus=8)
     reasons = decided(a_snapshot([job], [a_node("n0", cpus=4), a_node("n1", cpus=2)]), "fifo").reasons
     assert reasons["a"] == (
@@ -160,7 +160,7 @@ def test_parameter_servers_that_fit_nowhere_are_told_at_once() -> None:
     )
 
 
-def test_workers_that_do_not_fit_beside_their_parameter_servers_are_told_at_once() -> None:
+def test_workers_that_do_not_fit_beside_their_parameter_servers_are_reported_at_once() -> None:
     job = a_job("a", 2, cpus=2, ps=1, ps_cpus=3)
     reasons = decided(a_snapshot([job], [a_node("n0", cpus=5)]), "fifo").reasons
     assert reasons["a"] == (
@@ -208,7 +208,7 @@ USED_UP: dict[str, tuple[list[AJob], list[ANode], str]] = {
 
 
 @pytest.mark.parametrize("case", USED_UP)
-def test_a_job_that_has_no_room_now_is_told_what_is_used_up(case: str) -> None:
+def test_the_reason_of_a_waiting_job_names_the_resource_that_is_used_up(case: str) -> None:
     jobs, nodes, ending = USED_UP[case]
     assert decided(a_snapshot(jobs, nodes), "fifo:preempt=false").reasons["a"] == f"waits: {ending}"
 

@@ -1,4 +1,4 @@
-"""A policy from a user's file is held to what a policy must keep, and what it breaks is said to be its own."""
+"""Results of a policy from a user's file are validated, and errors name that file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sterna.engine.registry import Target
-from sterna.engine.user_policy import Guarded
+from sterna.engine.user_policy import UserPolicy
 from sterna.errors import UserError
 from sterna.model.snapshot import Snapshot
 from tests.builders import a_job, a_snapshot, some_nodes
@@ -25,18 +25,18 @@ def snapshot() -> Snapshot:
     return a_snapshot(jobs, some_nodes(4), now=NOW)
 
 
-def asked(answer: Any, snapshot: Snapshot) -> Target:
+def run_policy(answer: Any, snapshot: Snapshot) -> Target:
     def policy(_: Snapshot) -> Any:
         return answer() if callable(answer) else answer
 
-    return Guarded(policy, "./mine.py:key=1", __file__)(snapshot)
+    return UserPolicy(policy, "./mine.py:key=1", __file__)(snapshot)
 
 
 def test_a_sound_answer_passes_as_it_is(snapshot: Snapshot) -> None:
     answer = Target(
         np.array([2, 0, 2], dtype=np.uint8), NOW + 1, np.zeros(3, dtype=np.bool_), lambda: np.arange(3)[::-1]
     )
-    wish = asked(answer, snapshot)
+    wish = run_policy(answer, snapshot)
     assert wish.order is not None
     assert wish.order().tolist() == [2, 1, 0]
     assert wish.workers.tolist() == [2, 0, 2]
@@ -71,7 +71,7 @@ def test_an_answer_that_no_policy_may_give_is_blamed_on_the_file(
     snapshot: Snapshot, answer: Any, sentence: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        asked(answer, snapshot)
+        run_policy(answer, snapshot)
     assert str(refused.value).startswith("The policy './mine.py:key=1' ")
     assert sentence in str(refused.value)
 
@@ -79,23 +79,23 @@ def test_an_answer_that_no_policy_may_give_is_blamed_on_the_file(
 def test_a_job_for_which_there_is_no_room_may_only_have_nothing(snapshot: Snapshot) -> None:
     held = replace(snapshot, jobs=snapshot.jobs.with_max_workers(np.array([0, 4, 4])))
     with pytest.raises(UserError, match="gives a 1 worker; it must be 0, as there is no room for it"):
-        asked(Target(np.array([1, 0, 0])), held)
+        run_policy(Target(np.array([1, 0, 0])), held)
 
 
-def test_a_policy_that_ends_the_program_is_told_of_with_its_line(snapshot: Snapshot) -> None:
+def test_a_policy_that_exits_the_program_is_reported_with_its_line(snapshot: Snapshot) -> None:
     def leave() -> None:
         int("1")
         raise SystemExit(3)
 
-    with pytest.raises(UserError, match=r"failed \(SystemExit: 3, .*test_guarded\.py, line \d+\)"):
-        asked(leave, snapshot)
+    with pytest.raises(UserError, match=r"failed \(SystemExit: 3, .*test_user_policy\.py, line \d+\)"):
+        run_policy(leave, snapshot)
 
 
-def test_the_line_that_is_told_is_the_user_s_own(snapshot: Snapshot) -> None:
-    with pytest.raises(UserError, match=r"failed \(.*test_guarded\.py, line \d+\)"):
-        asked(lambda: np.zeros(3).reshape(2, 2).take([0]), snapshot)
+def test_the_reported_line_is_the_users_own(snapshot: Snapshot) -> None:
+    with pytest.raises(UserError, match=r"failed \(.*test_user_policy\.py, line \d+\)"):
+        run_policy(lambda: np.zeros(3).reshape(2, 2).take([0]), snapshot)
 
 
-def test_what_is_held_may_be_kept_where_a_node_was_lost(snapshot: Snapshot) -> None:
+def test_jobs_may_keep_their_units_after_a_node_is_lost(snapshot: Snapshot) -> None:
     short = replace(snapshot, free_units=-1000, held_units=3000)
-    assert asked(Target(np.array([1, 1, 1])), short).workers.tolist() == [1, 1, 1]
+    assert run_policy(Target(np.array([1, 1, 1])), short).workers.tolist() == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Shares of a node and when its jobs end, against arithmetic by hand and against a plain simulation."""
+"""CPU shares of a node and the ends of its jobs, compared with manual arithmetic and with a plain simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ amounts = st.floats(0.5, 8.0)
 
 
 @pytest.mark.parametrize(
-    ("cores", "weights", "caps", "given_"),
+    ("cores", "weights", "core_limits", "given_"),
     [
         (16, [1, 1, 1, 1], [4, 4, 4, 4], [4, 4, 4, 4]),
         (16, [1, 1], [4, 4], [4, 4]),
@@ -24,35 +24,37 @@ amounts = st.floats(0.5, 8.0)
         (8, [], [], []),
     ],
 )
-def test_cores_go_by_weight_and_what_a_cap_leaves_goes_to_the_others(
-    cores: float, weights: list[float], caps: list[float], given_: list[float]
+def test_cores_go_by_weight_and_what_a_limit_leaves_goes_to_the_others(
+    cores: float, weights: list[float], core_limits: list[float], given_: list[float]
 ) -> None:
-    assert max_min(cores, weights, caps) == pytest.approx(given_)
+    assert max_min(cores, weights, core_limits) == pytest.approx(given_)
 
 
 @given(
     cores=st.floats(1, 32),
     jobs=st.lists(st.tuples(st.floats(0.01, 100), amounts), min_size=1, max_size=12),
 )
-def test_no_core_idles_that_somebody_could_use_and_nobody_has_more_than_its_cap(
-    cores: float, jobs: list[tuple[float, float]]
-) -> None:
-    weights, caps = [weight for weight, _ in jobs], [cap for _, cap in jobs]
-    shares = max_min(cores, weights, caps)
-    assert sum(shares) == pytest.approx(min(cores, sum(caps)))
-    assert all(cpu_share <= cap + 1e-9 for cpu_share, cap in zip(shares, caps, strict=True))
+def test_no_usable_core_idles_and_no_job_exceeds_its_limit(cores: float, jobs: list[tuple[float, float]]) -> None:
+    weights, core_limits = [weight for weight, _ in jobs], [core_limit for _, core_limit in jobs]
+    shares = max_min(cores, weights, core_limits)
+    assert sum(shares) == pytest.approx(min(cores, sum(core_limits)))
+    assert all(cpu_share <= core_limit + 1e-9 for cpu_share, core_limit in zip(shares, core_limits, strict=True))
     level = [cpu_share / weight for cpu_share, weight in zip(shares, weights, strict=True)]
-    held = [each for each, cpu_share, cap in zip(level, shares, caps, strict=True) if cpu_share < cap - 1e-9]
+    held = [
+        each
+        for each, cpu_share, core_limit in zip(level, shares, core_limits, strict=True)
+        if cpu_share < core_limit - 1e-9
+    ]
     assert all(each >= max(level) - 1e-6 for each in held)
 
 
 @given(cores=st.floats(1, 16), jobs=st.lists(st.tuples(amounts, st.floats(1, 500)), min_size=1, max_size=8))
-def test_equal_shares_end_as_a_simulation_in_small_steps_says(cores: float, jobs: list[tuple[float, float]]) -> None:
-    caps, left = [cap for cap, _ in jobs], [work for _, work in jobs]
-    ends = equal_ends(cores, caps, left)
+def test_equal_shares_end_as_in_a_simulation_with_small_steps(cores: float, jobs: list[tuple[float, float]]) -> None:
+    core_limits, left = [core_limit for core_limit, _ in jobs], [work for _, work in jobs]
+    ends = equal_ends(cores, core_limits, left)
     todo, now = dict(enumerate(left)), 0.0
     while todo:
-        rates = dict(zip(todo, max_min(cores, [1.0] * len(todo), [caps[at] for at in todo]), strict=True))
+        rates = dict(zip(todo, max_min(cores, [1.0] * len(todo), [core_limits[at] for at in todo]), strict=True))
         step = min(todo[at] / rates[at] for at in todo)
         now += step
         todo = {at: work - rates[at] * step for at, work in todo.items()}
@@ -72,12 +74,12 @@ def test_turns_count_cores_where_jobs_can_use_different_numbers() -> None:
     assert turns.ends([1, 2, 0]) == [20, 10, 10]
 
 
-def test_the_shortest_goes_first_where_nobody_is_due() -> None:
+def test_the_shortest_job_goes_first_if_no_job_is_due() -> None:
     turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([float("inf")] * 3, [0.0] * 3) == [1, 2, 0]
 
 
-def test_whoever_is_due_goes_before_shorter_ones() -> None:
+def test_a_due_job_goes_before_shorter_ones() -> None:
     turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([7.5, float("inf"), float("inf")], [0.0] * 3) == [0, 1, 2]
 
@@ -88,7 +90,7 @@ def test_a_rank_goes_before_work_left() -> None:
 
 
 @given(jobs=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 120)), min_size=1, max_size=6))
-def test_one_place_everybody_in_time_if_any_order_can_and_then_the_least_sum(jobs: list[tuple[int, int]]) -> None:
+def test_one_slot_meets_all_deadlines_if_any_order_can_with_the_least_sum(jobs: list[tuple[int, int]]) -> None:
     """Smith's rule is exact for one job at a time."""
     left, due = [float(work) for work, _ in jobs], [float(when) for _, when in jobs]
     turns = TurnSchedule(1, [1.0] * len(left), left)

@@ -1,4 +1,4 @@
-"""`explain` and `migrate` on a Kubernetes cluster: what the operator wrote down, and what it would say and do."""
+"""`explain` and `migrate` on a Kubernetes cluster: recorded events, and answers of the operator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scene:
         self.operator.run_until(self.kube.now + seconds)
 
     @contextmanager
-    def served(self) -> Iterator[None]:
+    def serve(self) -> Iterator[None]:
         """Meanwhile commands may ask."""
         with HttpKube(self.kube) as http:
             self._monkeypatch.setenv("KUBECONFIG", str(kubeconfig(self._folder, http)))
@@ -66,63 +66,63 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path, monkeypatch)
 
 
-def test_a_waiting_job_is_told_what_would_start_it(sterna: Sterna, scene: Scene) -> None:
+def test_explain_names_what_would_start_a_waiting_job(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("first", workers=3, resources=GPU)
     scene.pass_time()
     scene.kube.training_job("second", workers=2, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("explain", "second", *LAB)
         document = sterna("explain", "second", *LAB, "--json").document
     assert run.code == 0
     assert "second under elastic-fifo / stay, " in run.out
     assert "1 more device would start it now." in run.out
     assert document["state"] == "waits"
-    assert [event["event"] for event in document["story"]] == ["submitted", "waits"]
-    assert document["story"][-1]["sentence"] == "waits: 1 more device needed (1 free)."
+    assert [event["event"] for event in document["events"]] == ["submitted", "waits"]
+    assert document["events"][-1]["sentence"] == "waits: 1 more device needed (1 free)."
     assert document["changes"][0] == {"change": "devices", "amount": 1, "sentence": "1 more device would start it now."}
     assert document["notices"] == [
         "No operator has ever held the Lease, so the usual rules are asked; see that one runs: sterna operator."
     ]
 
 
-def test_a_running_job_is_told_its_story(sterna: Sterna, scene: Scene) -> None:
+def test_explain_lists_the_events_of_a_running_job(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers="1:2", resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert (document["state"], document["changes"]) == ("runs", [])
-    assert [event["event"] for event in document["story"]] == ["submitted", "started", "runs"]
-    assert document["story"][0]["sentence"] == "submitted: asks for 1 worker (1 to 2 possible)."
-    assert document["story"][-1]["sentence"] == "runs with 2 workers on node-1."
+    assert [event["event"] for event in document["events"]] == ["submitted", "started", "runs"]
+    assert document["events"][0]["sentence"] == "submitted: asks for 1 worker (1 to 2 possible)."
+    assert document["events"][-1]["sentence"] == "runs with 2 workers on node-1."
 
 
 def test_the_rules_are_those_that_the_operator_wrote_into_its_lease(sterna: Sterna, scene: Scene) -> None:
     scene.kube.hold_lease("2100-01-01T00:00:00.000000Z", **{RULES: json.dumps(SRJF)})
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         assert sterna("policy", "get", *LAB, "--json").document == SRJF
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["policy"] == "srjf"
     assert "notices" not in document
 
 
-def test_an_operator_that_is_gone_is_told_of(sterna: Sterna, scene: Scene) -> None:
+def test_a_missing_operator_is_reported(sterna: Sterna, scene: Scene) -> None:
     scene.kube.hold_lease("2020-01-01T00:00:00.000000Z")
     scene.kube.training_job("a", workers=1, resources=GPU)
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["notices"][0].endswith("nobody decides; see that one runs.")
-    assert document["story"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
+    assert document["events"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
     assert document["changes"][0]["sentence"].startswith("There is room for it now")
 
 
-def test_somebody_who_may_not_see_the_cluster_is_told_the_story_alone(sterna: Sterna, scene: Scene) -> None:
+def test_a_user_who_may_not_list_nodes_gets_the_events_only(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
     scene.kube.rest.forbidden = lambda seen: seen.resource.kind in ("Node", "Lease")
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["changes"] == []
     assert any(notice.startswith("What would start it cannot be told.") for notice in document["notices"])
@@ -132,7 +132,7 @@ def test_a_job_goes_to_the_node_that_was_asked_for_once(sterna: Sterna, scene: S
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     assert scene.nodes_of("a") == ["node-1", "node-1"]
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", "node-2", *LAB)
     assert (run.code, run.out) == (0, "a goes to node-2; it has moved 0 times so far.\n")
     scene.pass_time(30.0)
@@ -161,33 +161,33 @@ def test_a_request_is_not_carried_out_again_by_a_successor(sterna: Sterna, scene
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ("node-1", "Job 'a' is on node-1 already; name another node."),
         ("node-2", "node-2 has no room for the 2 workers of 'a'; name another node, or move others away first."),
         ("node-3", "There is no node 'node-3': did you mean"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused_at_once(sterna: Sterna, scene: Scene, node: str, said: str) -> None:
+def test_a_move_that_cannot_be_is_refused_at_once(sterna: Sterna, scene: Scene, node: str, message: str) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     scene.kube.training_job("b", workers=1, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", node, *LAB)
-    assert (run.code, run.err.startswith(f"sterna: {said}")) == (2, True)
+    assert (run.code, run.err.startswith(f"sterna: {message}")) == (2, True)
     assert MIGRATE_TO not in scene.kube.get(TRAINING_JOBS, "a")["metadata"].get("annotations", {})
 
 
 def test_a_waiting_job_cannot_be_moved(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", "node-2", *LAB)
     assert (run.code, "does not run, so that it cannot be moved" in run.err) == (2, True)
 
 
-def test_a_request_by_annotation_that_cannot_be_moves_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_move_annotation_moves_no_job(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     scene.kube.patch(TRAINING_JOBS, "a", {"metadata": {"annotations": {MIGRATE_TO: "nowhere"}}})
@@ -200,7 +200,7 @@ def test_a_request_by_annotation_that_cannot_be_moves_nobody(scene: Scene, caplo
 def test_a_drained_node_s_jobs_go_on_elsewhere(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         assert sterna("drain", "node-1", *LAB).out == "node-1 is draining.\n"
     scene.pass_time(60.0)
     assert scene.nodes_of("a") == ["node-2", "node-2"]

@@ -1,4 +1,4 @@
-"""A monitor hears the pods of its node, passes on what they tell, asks for moves, and survives everybody else."""
+"""A monitor reads the pods of its node, forwards their reports, requests moves, and survives failures of its peers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleServi
 from sterna.kinds.labels import INDEX_LABEL, JOB_LABEL
 from sterna.kinds.resource import PODS
 from sterna.model.growth import GrowthRule, Strict
-from tests.unit.backends.kubernetes.monitor_builders import (
+from tests.unit.backends.kubernetes.monitor.monitor_builders import (
     NOW,
     Clock,
     FakeOperator,
     agent_line,
     node_pod,
+    pod_deltas,
     roots_in,
-    seen,
     volume_folder,
 )
 
@@ -46,7 +46,7 @@ class Node:
         self.clock.pass_by(seconds)
         self.monitor.poll()
 
-    def tell(self, pod: str, value: float) -> None:
+    def post_sample(self, pod: str, value: float) -> None:
         assert self.monitor.put(Sample(pod, value))
 
 
@@ -59,7 +59,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def test_what_a_pod_reports_reaches_the_operator(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     batch = node.operator.batches[0]
@@ -74,7 +74,7 @@ def test_what_a_pod_reports_reaches_the_operator(node: Node) -> None:
 
 def test_nothing_is_sent_while_nothing_happens(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     for _ in range(10):
         node.poll()
@@ -83,7 +83,7 @@ def test_nothing_is_sent_while_nothing_happens(node: Node) -> None:
 
 def test_pods_of_others_are_not_read(node: Node) -> None:
     pod = node_pod(labels={})
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     assert node.operator.batches == []
@@ -91,11 +91,11 @@ def test_pods_of_others_are_not_read(node: Node) -> None:
 
 def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     node.write(pod, agent_line(2, NOW + 0.1), agent_line(3, NOW + 0.2, saved=True).rstrip("\n"))
-    node.monitor.see(seen(node_pod(phase="Succeeded")))
+    node.monitor.see(pod_deltas(node_pod(phase="Succeeded")))
     node.poll()
     assert node.operator.steps == [1, 3]
     node.monitor.see([Delta(DeltaKind.GONE, PODS, node_pod())])
@@ -105,7 +105,7 @@ def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
 
 def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     node.write(pod, agent_line(2, NOW + 1.1, saved=True))
@@ -114,9 +114,9 @@ def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     assert node.operator.steps == [1, 2]
 
 
-def test_workers_behind_the_first_are_told_of_rarely(node: Node) -> None:
+def test_workers_after_the_first_are_reported_rarely(node: Node) -> None:
     pod = node_pod("mnist-worker-3", labels={JOB_LABEL: "mnist", INDEX_LABEL: "3"})
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for second in range(1, 12):
         node.write(pod, agent_line(second, NOW + second))
         node.poll()
@@ -129,7 +129,7 @@ def test_workers_behind_the_first_are_told_of_rarely(node: Node) -> None:
 def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sterna")
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.operator.is_away = True
     for second in range(1, 6):
         node.write(pod, agent_line(second, NOW + second))
@@ -143,7 +143,7 @@ def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: p
 
 def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.operator.is_away = True
     node.operator.memory = "never asked"
@@ -158,9 +158,9 @@ def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> No
     assert pauses[:3] == [1, 1, 2]
 
 
-def test_another_operator_is_told_the_whole_course(node: Node) -> None:
+def test_another_operator_receives_the_whole_history(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for second in (1, 2):
         node.write(pod, agent_line(second, NOW + second))
         node.poll()
@@ -175,28 +175,28 @@ def test_another_operator_is_told_the_whole_course(node: Node) -> None:
 
 
 def test_samples_are_passed_on_as_reports(node: Node) -> None:
-    node.monitor.see(seen(node_pod()))
-    node.tell("mnist-worker-0", 0.25)
+    node.monitor.see(pod_deltas(node_pod()))
+    node.post_sample("mnist-worker-0", 0.25)
     node.poll()
     report = node.operator.batches[0].pods[0].reports[0]
     assert (report.at, report.step, report.metrics, report.source) == (NOW, None, {"value": 0.25}, "monitor")
 
 
 def test_samples_of_pods_that_are_not_there_are_only_judged(node: Node) -> None:
-    node.tell("not-here", 0.25)
+    node.post_sample("not-here", 0.25)
     node.poll()
     assert node.operator.batches == []
 
 
 def test_a_converged_pod_is_asked_to_leave(node: Node) -> None:
     """DRAGON-65."""
-    node.monitor.see(seen(node_pod()))
+    node.monitor.see(pod_deltas(node_pod()))
     for number in range(8):
-        node.tell("mnist-worker-0", 1.0 / (number + 1))
+        node.post_sample("mnist-worker-0", 1.0 / (number + 1))
         node.poll(10)
     assert node.operator.requests == []
     for _ in range(2):
-        node.tell("mnist-worker-0", 0.124)
+        node.post_sample("mnist-worker-0", 0.124)
         node.poll(10)
     request = node.operator.requests[0]
     assert (request.node, request.pod, request.namespace) == ("node-1", "mnist-worker-0", "default")
@@ -208,18 +208,18 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
     quiet = NodeInfo(cpu_total=10, mem_total=10)
     node.operator.infos = {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9), "node-2": quiet}
     for number in range(13):
-        node.tell("p", float(number % 2))
+        node.post_sample("p", float(number % 2))
         node.poll(10)
     assert node.operator.asked == 3
     assert len(node.operator.requests) == 12
 
 
-def test_a_wish_that_could_not_be_told_is_dropped(node: Node) -> None:
+def test_a_move_request_that_could_not_be_sent_is_dropped(node: Node) -> None:
     node.operator.infos = {"node-1": NodeInfo(cpu_total=1, cpu_max_request=9), "b": NodeInfo(), "c": NodeInfo()}
-    node.tell("p", 1.0)
+    node.post_sample("p", 1.0)
     node.poll()
     node.operator.is_away = True
-    node.tell("p", 0.0)
+    node.post_sample("p", 0.0)
     node.poll(5)
     node.operator.is_away = False
     node.poll(60)
@@ -237,7 +237,7 @@ def test_whether_pods_are_asked_for_that_report_by_files_is_a_choice(
     """DRAGON-80 to 84: SpeCon's agent of a node judges whatever its pods write."""
     node = Node(tmp_path, move_scope=move_scope, rule=GrowthRule(strict=Strict.SPECON, alpha=0.1, interval_seconds=1.0))
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for number in range(1, 12):
         node.write(pod, agent_line(number, NOW + 2.0 * number, metrics={"loss": 1.0 / min(number, 9)}))
         node.poll(2)
@@ -323,7 +323,7 @@ def test_bad_samples_are_answered_with_a_sentence(
     assert post(listening, msgspec.json.encode({"pod": "p", "value": 1})) == (200, "Ok")
 
 
-def test_a_flood_of_samples_is_told_so(service: tuple[SampleService, list[Sample]]) -> None:
+def test_samples_beyond_the_queue_limit_get_status_503(service: tuple[SampleService, list[Sample]]) -> None:
     listening, _ = service
     answers = [post(listening, b'{"pod": "p", "value": 1}')[0] for _ in range(3)]
     assert answers == [200, 200, 503]
@@ -340,7 +340,7 @@ def test_a_pod_cannot_speak_for_another() -> None:
 
 
 def test_addresses_of_pods_are_known_while_they_run(node: Node) -> None:
-    node.monitor.see(seen(node_pod(ip="10.0.0.7")))
+    node.monitor.see(pod_deltas(node_pod(ip="10.0.0.7")))
     assert node.monitor.pod_at("10.0.0.7") == "mnist-worker-0"
-    node.monitor.see(seen(node_pod(ip="10.0.0.7", phase="Failed")))
+    node.monitor.see(pod_deltas(node_pod(ip="10.0.0.7", phase="Failed")))
     assert not node.monitor.pod_at("10.0.0.7")

@@ -1,4 +1,4 @@
-"""Any pod as a row: whose it is, what it uses, how far it is."""
+"""Rows of pods: owner, usage and phase."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def a_pod(
     }
 
 
-def ended(name: str, code: int, message: str = "", reason: str = "") -> Object:
+def terminated_container(name: str, code: int, message: str = "", reason: str = "") -> Object:
     return {"name": name, "state": {"terminated": {"exitCode": code, "message": message, "reason": reason}}}
 
 
@@ -59,13 +59,13 @@ def test_a_pod_that_was_made_is_known_again() -> None:
     assert row.state is PodState.PENDING
 
 
-def test_somebody_else_s_pod_is_only_counted() -> None:
-    row = pod_row(pod_object(a_pod(status={"containerStatuses": [ended("main", 1)]})))
+def test_a_foreign_pod_is_only_counted() -> None:
+    row = pod_row(pod_object(a_pod(status={"containerStatuses": [terminated_container("main", 1)]})))
     assert (row.job, row.type, row.index, row.exit_code) == ("", "", -1, None)
     assert row.cpus == 1000
 
 
-def test_an_odd_amount_on_somebody_s_pod_counts_as_nothing() -> None:
+def test_an_invalid_quantity_of_a_foreign_pod_counts_as_zero() -> None:
     odd = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "lots"}}}]}
     assert pod_row(pod_object(a_pod(odd))).cpus == 0
 
@@ -81,7 +81,7 @@ PHASES = [
 
 
 @pytest.mark.parametrize(("phase", "state", "is_terminated"), PHASES)
-def test_a_phase_says_how_far_a_pod_is(phase: str, state: PodState, is_terminated: bool) -> None:
+def test_the_phase_of_a_pod_is_read(phase: str, state: PodState, is_terminated: bool) -> None:
     row = pod_row(pod_object(a_pod(status={"phase": phase})))
     assert (row.state, row.is_terminated) == (state, is_terminated)
 
@@ -93,9 +93,9 @@ DELETED: Object = {"deletionTimestamp": "2024-05-01T12:01:00Z"}
     ("statuses", "is_terminated"),
     [
         ([], False),
-        ([running("main"), ended("side", 0)], False),
-        ([ended("main", 143)], False),
-        ([ended("main", 143), ended("side", 0)], True),
+        ([running("main"), terminated_container("side", 0)], False),
+        ([terminated_container("main", 143)], False),
+        ([terminated_container("main", 143), terminated_container("side", 0)], True),
     ],
 )
 def test_a_deleted_pod_uses_its_node_until_its_containers_have_ended(
@@ -108,8 +108,11 @@ def test_a_deleted_pod_uses_its_node_until_its_containers_have_ended(
     assert row.is_terminated is is_terminated
 
 
-def test_what_the_container_that_trains_left_behind_is_told() -> None:
-    statuses = [ended("sidecar", 0, "bye"), ended("tensorflow", 143, '{"saved": true, "step": 9}', "Error")]
+def test_the_termination_of_the_training_container_is_reported() -> None:
+    statuses = [
+        terminated_container("sidecar", 0, "bye"),
+        terminated_container("tensorflow", 143, '{"saved": true, "step": 9}', "Error"),
+    ]
     pod = a_pod(status={"phase": "Failed", "containerStatuses": statuses}, containers=("sidecar", "tensorflow"), **OURS)
     row = pod_row(pod_object(pod))
     assert (row.exit_code, row.reason) == (143, "Error")
@@ -159,7 +162,7 @@ def mpi_labels(role: str, **more: str) -> dict[str, str]:
     ],
     ids=["before its deletion", "with it", "by a clock that is ahead", "after its user deleted it"],
 )
-def test_who_takes_a_pod_from_its_node_says_so_before_it_is_deleted(at: str, deleted: str | None, reason: str) -> None:
+def test_a_disruption_is_a_condition_from_before_the_deletion(at: str, deleted: str | None, reason: str) -> None:
     """DRAGON-50."""
     since = {"lastTransitionTime": f"2024-05-01T{at}Z"}
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", **since}
@@ -205,7 +208,7 @@ def test_what_kubeshare_made_is_marked_so_that_it_is_not_charged_twice() -> None
     assert not pod_row(pod_object(a_pod())).is_kubeshare
 
 
-def test_limits_are_counted_for_whoever_asks_how_loaded_a_node_may_get() -> None:
+def test_limits_are_counted_for_the_possible_load_of_a_node() -> None:
     """DRAGON-64."""
     limits = {"containers": [{"name": "x", "resources": {"limits": {"cpu": "4", "memory": "8Gi"}}}]}
     row = pod_row(pod_object(a_pod(limits)))
@@ -236,7 +239,7 @@ def test_a_pod_that_others_look_after_is_no_plain_job(meta: Object) -> None:
 
 
 @pytest.mark.parametrize(("text", "is_serving"), [("true", True), ("True", True), ("false", False), ("", False)])
-def test_a_serving_pod_is_told_by_its_annotation(text: str, is_serving: bool) -> None:
+def test_a_serving_pod_is_recognized_by_its_annotation(text: str, is_serving: bool) -> None:
     """DRAGON-54."""
     pod = pod_object(a_pod({"nodeSelector": {"gpu": "yes"}}, annotations={"SERVING_POD": text}))
     assert pod_row(pod).is_serving is is_serving

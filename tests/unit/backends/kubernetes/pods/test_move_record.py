@@ -1,4 +1,4 @@
-"""A plain pod that moves is made anew from a record that was written before it was deleted (DRAGON-89)."""
+"""A moved plain pod is created from a record that was written before its deletion (DRAGON-89)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_wish_to_be_moved_is_not_made_again_by_the_next_life() -> None:
     assert pod_on_node(asked, "b", attempt=2)["metadata"]["annotations"] == {"a": "b"}
 
 
-def test_a_record_tells_the_whole_move() -> None:
+def test_a_record_holds_the_whole_move() -> None:
     record = move_record(POD, "b", attempt=2)
     assert record["metadata"] == {
         "name": record_name("job1"),
@@ -72,7 +72,7 @@ def test_a_record_tells_the_whole_move() -> None:
 @pytest.mark.parametrize(
     "data", [{}, {"pod.json": "{}"}, {"pod.json": "no"}, {"pod.json": '{"metadata": {}}', "node": "b", "attempt": "x"}]
 )
-def test_a_record_that_somebody_changed_is_refused_in_one_sentence(data: dict[str, str]) -> None:
+def test_a_modified_record_is_rejected_in_one_sentence(data: dict[str, str]) -> None:
     with pytest.raises(UserError, match="record of a move"):
         read_record({"metadata": {"name": "r"}, "data": data})
 
@@ -81,7 +81,7 @@ def test_names_of_records_fit() -> None:
     assert len(record_name("a" * 253)) == 253
 
 
-def test_a_record_says_which_life_of_a_pod_goes_and_older_ones_mean_any() -> None:
+def test_a_record_holds_the_uid_of_its_pod_and_older_records_hold_none() -> None:
     record = move_record(POD, "b", attempt=2)
     assert read_record(record).uid == "u"
     del record["data"]["uid"]

@@ -1,4 +1,4 @@
-"""CSV files that nobody declared: they may be a pod's metrics, or its data. Its output tells until it is known."""
+"""Undeclared CSV files: either metrics or data of a pod. Its output is used until that is decided."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.reader import PodReader
 from sterna.kinds.labels import JOB_LABEL, PROGRESS
-from tests.unit.backends.kubernetes.monitor_builders import NOW, node_pod, roots_in, volume_folder
+from tests.unit.backends.kubernetes.monitor.monitor_builders import NOW, node_pod, roots_in, volume_folder
 
 MPI = {"training.kubeflow.org/job-name": "mnist", "training.kubeflow.org/operator-name": "mpi-operator"}
 EMPTY = {"name": "data", "emptyDir": {}}
 
 
-def started(pod: NodePod) -> NodePod:
+def with_start_time(pod: NodePod) -> NodePod:
     pod.status.start_time = datetime.fromtimestamp(NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return pod
 
@@ -50,7 +50,7 @@ def sources(reader: PodReader) -> list[tuple[str, float | None]]:
     ids=["data among the arguments", "a folder that is called as Voda's"],
 )
 def test_output_is_read_where_a_guessed_file_is_not_written(tmp_path: Path, pod: NodePod) -> None:
-    pod = started(pod)
+    pod = with_start_time(pod)
     keeps(tmp_path, pod, "train.csv", "step,loss\n900,0.1\n", NOW - 3600)
     prints(tmp_path, pod, "step=3 loss=0.5")
     reader = PodReader(pod, roots_in(tmp_path))
@@ -60,7 +60,7 @@ def test_output_is_read_where_a_guessed_file_is_not_written(tmp_path: Path, pod:
 
 def test_a_guessed_file_counts_alone_once_the_pod_writes_it(tmp_path: Path) -> None:
     """DRAGON-80."""
-    pod = started(node_pod(args=["/data/job1.csv"], mounts={"data": "/data"}, volumes=[EMPTY]))
+    pod = with_start_time(node_pod(args=["/data/job1.csv"], mounts={"data": "/data"}, volumes=[EMPTY]))
     reader = PodReader(pod, roots_in(tmp_path))
     assert reader.poll() == []
     keeps(tmp_path, pod, "job1.csv", f"time,step,metric\n{NOW + 2},10,0.5\n", NOW + 2)
@@ -79,7 +79,7 @@ def test_a_guessed_file_counts_alone_once_the_pod_writes_it(tmp_path: Path) -> N
 )
 def test_where_a_file_is_certain_output_never_counts(tmp_path: Path, pod: NodePod) -> None:
     """Its steps may be batches where the file's are epochs."""
-    pod = started(pod)
+    pod = with_start_time(pod)
     prints(tmp_path, pod, "step=3 loss=0.5")
     reader = PodReader(pod, roots_in(tmp_path))
     assert sources(reader) == []

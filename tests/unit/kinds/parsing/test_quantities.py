@@ -1,4 +1,4 @@
-"""Quantities and what pods use: exact, rounded up, counted as Kubernetes counts."""
+"""Quantities and resource usage of pods: exact, rounded up, counted as Kubernetes counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nodes refuse what devices allow: those that come last in the policy's order go without."""
+"""If a target cannot be placed, the last jobs in the policy's order get nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERLY = [
     *("elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl", "afs-l"),
 ]
 
-CROWDED: dict[str, tuple[list[ANode], list[AJob]]] = {
+SCARCE: dict[str, tuple[list[ANode], list[AJob]]] = {
     "CPUs": (
         [a_node("n0", 8, cpus=8)],
         [a_job("old", cpus=4, remaining=10.0), a_job("young", 2, submit=1.0, cpus=4, remaining=1e5)],
@@ -41,9 +41,9 @@ CROWDED: dict[str, tuple[list[ANode], list[AJob]]] = {
 
 
 @pytest.mark.parametrize("policy", ORDERLY)
-@pytest.mark.parametrize("scarce", CROWDED)
+@pytest.mark.parametrize("scarce", SCARCE)
 def test_an_older_shorter_smaller_job_is_not_passed_by_a_later_one(policy: str, scarce: str) -> None:
-    nodes, jobs = CROWDED[scarce]
+    nodes, jobs = SCARCE[scarce]
     given = decided(a_snapshot(jobs, nodes, now=5.0), policy).allocation
     assert given["old"] > 0
     assert given["young"] == 0
@@ -62,7 +62,7 @@ def test_what_only_another_arrangement_can_hold_is_arranged() -> None:
 
 
 @pytest.mark.parametrize(("policy", "late"), [("fifo:preempt=false:backfill=false", 0), ("fifo:preempt=false", 1)])
-def test_in_strict_order_nobody_passes_one_that_no_node_can_hold_now(policy: str, late: int) -> None:
+def test_in_strict_order_no_job_passes_one_that_fits_on_no_node_now(policy: str, late: int) -> None:
     jobs = [
         a_job("runs", cpus=4, on={"n0": 1}),
         a_job("next", 2, submit=1.0, cpus=4),
@@ -74,8 +74,8 @@ def test_in_strict_order_nobody_passes_one_that_no_node_can_hold_now(policy: str
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l"])
 @pytest.mark.parametrize("placement", ["stay", "pack", "spread", "topology"])
-def test_whoever_was_held_gets_the_room_there_is_and_not_more(policy: str, placement: str) -> None:
-    """More than that could not be placed either, and then nobody would have got anything."""
+def test_a_capped_job_gets_the_available_capacity_and_no_more(policy: str, placement: str) -> None:
+    """More could not be placed either, and then no job would have got workers."""
     nodes = [a_node("n0", 1), a_node("n1", 3, taints=("burst",)), a_node("n2", 8)]
     jobs = [
         a_job("wide", (2, 4), devices=2, tolerates=("burst",), remaining=5.0, on={"n2": 4}),
@@ -105,23 +105,23 @@ UNEVEN: dict[str, tuple[list[ANode], list[AJob]]] = {
 
 
 @pytest.mark.parametrize("policy", ELASTIC)
-@pytest.mark.parametrize("world", UNEVEN)
-def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, world: str) -> None:
-    nodes, jobs = UNEVEN[world]
+@pytest.mark.parametrize("case", UNEVEN)
+def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, case: str) -> None:
+    nodes, jobs = UNEVEN[case]
     assert min(decided(a_snapshot(jobs, nodes, now=5.0), policy).allocation.values()) > 0
 
 
 @pytest.mark.parametrize("policy", ELASTIC)
 def test_how_far_jobs_may_grow_does_not_decide_how_often_a_policy_is_asked(policy: str) -> None:
-    asked, rule = [], make_policy(policy)
+    calls, rule = [], make_policy(policy)
 
-    def counted(snapshot: Snapshot) -> Target:
-        asked.append(snapshot)
+    def counting(snapshot: Snapshot) -> Target:
+        calls.append(snapshot)
         return rule(snapshot)
 
     jobs = [a_job("a", (1, 1000), devices=4), a_job("b", (1, 1000), devices=3)]
-    decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counted, make_placement("stay")))
-    assert len(asked) < 20
+    decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counting, make_placement("stay")))
+    assert len(calls) < 20
 
 
 def test_what_one_shape_cannot_use_does_not_cost_it_what_it_has() -> None:

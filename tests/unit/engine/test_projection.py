@@ -1,4 +1,4 @@
-"""Moves and shares in a decision: on the instant as it will be, and at no cost where no rule asks for them."""
+"""Moves and CPU shares are decided on the projected snapshot, at no cost if no rule is configured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXTRAS = {name for name, column in vars(Jobs).items() if isinstance(column, Opti
 
 
 @dataclass
-class Watched:
+class RecordingSource:
     """A source that keeps which columns were read."""
 
     jobs: Jobs
@@ -44,12 +44,12 @@ class Watched:
 
 def test_with_the_default_rules_no_column_of_theirs_is_read() -> None:
     snapshot = a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4)
-    watched = Watched(snapshot.jobs, set())
+    source = RecordingSource(snapshot.jobs, set())
     rules = make_rules("fifo", "stay")
     assert (rules.migration, rules.cpu_share) == (None, None)
-    decide(replace(snapshot, jobs=Jobs(watched)), rules)
-    assert watched.read
-    assert not watched.read & EXTRAS
+    decide(replace(snapshot, jobs=Jobs(source)), rules)
+    assert source.read
+    assert not source.read & EXTRAS
 
 
 def test_a_source_that_does_not_know_a_column_gives_its_default() -> None:
@@ -89,15 +89,15 @@ def test_a_migration_sees_what_the_plan_leaves_free() -> None:
 
 
 def test_a_job_that_the_plan_changes_is_not_moved_in_the_same_round() -> None:
-    def everybody(snapshot: Snapshot) -> Moves:
+    def move_all(snapshot: Snapshot) -> Moves:
         return Moves([Move(row, Assignment(((1, 1),))) for row in range(len(snapshot.jobs))])
 
-    rules = Rules(make_policy("fifo"), make_placement("stay"), everybody)
+    rules = Rules(make_policy("fifo"), make_placement("stay"), move_all)
     plan = decide(a_snapshot([a_job("a")], [a_node("n0", 1), a_node("n1", 1)]), rules).plan
     assert [action.kind for action in plan] == [ActionKind.START]
 
 
-def test_the_earliest_wish_to_be_asked_again_counts() -> None:
+def test_the_earliest_until_of_all_rules_counts() -> None:
     cluster = SharedCluster(tuple(SharedJob(f"j{n}") for n in range(8)))
     rules = replace(
         rules_with("specon"), cpu_share=lambda snapshot: CpuShares(snapshot.jobs.cpu_share, snapshot.now + 7)

@@ -1,4 +1,4 @@
-"""A real browser for tests, if the machine has one: opens a page, evaluates expressions in it, ends with its block."""
+"""A real browser for tests, if one is installed: opens a page and evaluates expressions in it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-"""The browser reads from 3 and writes to 4."""
+"""The browser reads from descriptor 3 and writes to descriptor 4."""
 _SECONDS = 60.0
 
 
 class Browser:
-    """Spoken to over two pipes, in the browser's own protocol."""
+    """A headless browser, controlled by the DevTools protocol over two pipes."""
 
     def __init__(self, folder: Path) -> None:
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
@@ -91,11 +91,11 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
-        """What an expression is in the page."""
+        """Evaluate an expression in the page."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def wait_for(self, expression: str, expected: object) -> None:
-        """Until an expression has a value; the last one is shown if it never does."""
+        """Wait until an expression has the expected value; fail with its last value."""
         ends_at = time.monotonic() + _SECONDS
         while (found := self.value(expression)) != expected:
             assert time.monotonic() < ends_at, f"{expression} is {found!r}"

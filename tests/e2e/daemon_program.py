@@ -1,7 +1,7 @@
-"""A daemon in a process of its own that tests can kill, told what to do on its standard input.
+"""A daemon in its own process that tests can kill, controlled over its standard input.
 
-`python -m tests.e2e.daemon_program STATE NODES` answers each line of JSON (a verb and its arguments) with one line. It
-has no API: what is tested is that nothing acknowledged is lost, whoever acknowledged it.
+`python -m tests.e2e.daemon_program STATE NODES` answers each line of JSON (a verb and its arguments) with one line of
+JSON. It serves no REST API; the tests check that acknowledged jobs survive a crash.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ while step < int(sys.argv[1]):
         file.write(str(step))
     os.replace(here + "new", here + "step")
 """
-"""Takes one step after the other, saves each, and leaves a trace if it ever runs twice at once."""
+"""Training script that saves after every step and creates a `.double` file if two copies run at once."""
 
 
 def a_job(name: str, steps: int, workers: int = 1, resizing: str = "restart") -> JobSpec:
@@ -89,7 +89,7 @@ def _answer(daemon: Daemon, asked: list[Any]) -> Any:
 
 
 class DaemonProcess:
-    """Such a process, from the outside."""
+    """Controls a daemon process."""
 
     def __init__(self, state: Path, nodes: str = "2x1cpu", crash_at: str = "") -> None:
         environment = dict(os.environ, PYTHONPATH=f"{ROOT / 'src'}{os.pathsep}{ROOT}")
@@ -107,7 +107,7 @@ class DaemonProcess:
         self.is_ready = self._answer() == "ready"
 
     def _answer(self) -> Any:
-        """None if it has died."""
+        """Read one answer; None if the process has exited."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         return json.loads(line) if line.endswith("\n") else None
@@ -122,11 +122,11 @@ class DaemonProcess:
         return self._answer()
 
     def kill(self) -> int:
-        """At once; how it ended, if it had done so before."""
+        """Send SIGKILL and return the exit status."""
         self.process.send_signal(signal.SIGKILL)
         return self.close()
 
-    def ended_within(self, seconds: float) -> bool:
+    def exits_within(self, seconds: float) -> bool:
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -134,7 +134,7 @@ class DaemonProcess:
         return True
 
     def close(self) -> int:
-        """Let it end, if it has not; how it ended."""
+        """Close the pipes, wait for the exit and return its status."""
         for end in (self.process.stdin, self.process.stdout):
             assert end is not None
             try:

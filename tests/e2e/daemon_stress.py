@@ -1,7 +1,7 @@
-"""Kills daemons, shims and replicas at random moments and at named points, and sees that nothing is lost.
+"""Kill daemons, shims and replicas at random moments and at named points, and check that no job is lost.
 
-`python -m tests.e2e.daemon_stress --kills 1000` is the long form of `test_daemon_crashes`; the same seed kills at the
-same moments, as far as the machine is as fast.
+`python -m tests.e2e.daemon_stress --kills 1000` is the long form of `test_daemon_crashes`. A seed repeats its sequence
+of kills, except for the speed of the machine.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ POINTS = (
     "launcher.asked",
     "launcher.stopping",
 )
-"""Where a daemon ends itself if told so."""
+"""Crash points of the daemon."""
 
 _STEPS = 40
 
 
 @dataclass
-class Stress:
-    """One state folder under fire."""
+class DaemonStress:
+    """Kills daemons on one state folder."""
 
     state: Path
     seed: int
@@ -51,18 +51,18 @@ class Stress:
         self._random = random.Random(self.seed)
         self._submitted = 0
 
-    def volley(self, crash_at: str = "") -> bool:
-        """One life of a daemon, and its end; whether it came to the point where it was to die."""
+    def run_until_kill(self, crash_at: str = "") -> bool:
+        """Run a daemon until it is killed; return True if it reached the crash point."""
         with DaemonProcess(self.state, crash_at=crash_at) as daemon:
             if daemon.is_ready:
                 self._keep_busy(daemon)
                 if crash_at:
                     if crash_at != "daemon.resizing":
                         self._provoke(daemon)
-                    daemon.ended_within(1.5)
+                    daemon.exits_within(1.5)
                 else:
                     time.sleep(self._random.uniform(0, 0.25))
-                self._hit_somebody()
+                self._kill_random_replica()
             self.kills += 1
             return daemon.kill() == CRASH_STATUS
 
@@ -78,14 +78,14 @@ class Stress:
                 self.acknowledged.add(name)
 
     def _provoke(self, daemon: DaemonProcess) -> None:
-        """Something that leads to stops, starts and ends."""
+        """Migrate all running jobs, which stops and starts processes."""
         for view in daemon.ask("jobs") or ():
             if view["state"] == "running":
                 other = "node1" if view["nodes"] == ["node0"] else "node0"
                 daemon.ask("migrate", view["name"], other, True)
 
-    def _hit_somebody(self) -> None:
-        """Perhaps a process of some replica, its shim as likely as itself."""
+    def _kill_random_replica(self) -> None:
+        """Kill a random replica process or shim in half of the calls."""
         if self._random.random() < 0.5:
             return
         victims = [int(pid) for record in self.state.glob("jobs/*/*/*/shim.json") for pid in _pids(record)]
@@ -94,12 +94,12 @@ class Stress:
             self.kills += 1
             os.kill(self._random.choice(alive), signal.SIGKILL)
 
-    def check_nobody_ran_twice(self) -> None:
+    def check_no_duplicate_run(self) -> None:
         doubles = [str(path) for path in self.state.glob("jobs/*/checkpoint/*.double")]
         assert doubles == []
 
     def finish(self) -> list[dict[str, Any]]:
-        """With nobody killing, everything that was acknowledged ends well and nothing is left running."""
+        """Run a daemon without kills; check that all acknowledged jobs complete and no process is left."""
         with DaemonProcess(self.state) as daemon:
             views: list[dict[str, Any]] = []
 
@@ -111,7 +111,7 @@ class Stress:
             names = {view["name"] for view in views}
             assert self.acknowledged <= names, f"lost: {self.acknowledged - names}"
             assert [view for view in views if view["state"] != "completed"] == []
-            self.check_nobody_ran_twice()
+            self.check_no_duplicate_run()
         replicas = Replicas(self.state)
         replicas.launcher.retire()
         until(lambda: not replicas.leftovers())
@@ -134,12 +134,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        stress = Stress(Path(folder), options.seed)
+        stress = DaemonStress(Path(folder), options.seed)
         began = time.monotonic()
         draw = random.Random(options.seed)
         while stress.kills < options.kills:
-            stress.volley(draw.choice((*POINTS, *[""] * len(POINTS))))
-            stress.check_nobody_ran_twice()
+            stress.run_until_kill(draw.choice((*POINTS, *[""] * len(POINTS))))
+            stress.check_no_duplicate_run()
         views = stress.finish()
         seconds = time.monotonic() - began
         attempts = sum(view["attempt"] for view in views)

@@ -1,6 +1,6 @@
-"""Programs that do not want to end, as training jobs sometimes are by accident and seldom on purpose.
+"""Programs that are hard to stop.
 
-Each writes the pids of its processes into `$STERNA_DIR/pids`, one a line, and every process of it ignores SIGTERM.
+Each writes the pids of its processes into `$STERNA_DIR/pids`, one per line, and all its processes ignore SIGTERM.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if os.fork() == 0:
 rest()
 """
 )
-"""Its daemon has a session of its own and an empty environment."""
+"""A detached process with its own session and an empty environment."""
 
 NAKED = (
     _OPENING
@@ -58,7 +58,7 @@ if os.fork() == 0:
 rest()
 """
 )
-"""Its child has no environment, as an exiting process has none, but is in its session."""
+"""A child in the same session with an empty environment."""
 
 WIDE = (
     _OPENING
@@ -86,7 +86,7 @@ def breed(generations):
 breed(6)
 """
 )
-"""Doubles six times: 127 processes, each parent of two."""
+"""A fork bomb of six generations: 127 processes."""
 
 RUNNER = (
     _OPENING
@@ -103,7 +103,7 @@ while True:
     time.sleep(1000)
 """
 )
-"""Forks and ends at once, again and again: nobody who lists processes finds it where it was."""
+"""Forks and exits repeatedly, so that a list of processes is always stale."""
 
 TREES = {
     "deaf": DEAF,
@@ -115,4 +115,4 @@ TREES = {
     "runner": RUNNER,
 }
 COUNTS = {"deaf": 1, "double fork": 2, "forgetful": 2, "naked": 2, "wide": 81, "bomb": 127, "runner": 1}
-"""How many pids each notes before it rests."""
+"""Number of pids that each program writes."""

@@ -1,10 +1,8 @@
-"""Kills everything that starts, holds or runs replicas, at random moments and at named points, and looks whether all
-is kept.
+"""Kill launchers, zygotes, shims and replicas at random moments and at named points, and check the invariants.
 
-Run as a program for the long form: `python -m tests.e2e.kill_stress --kills 1000 --seed 7`. The driver plays the
-daemon by its rules: an intent that nobody claimed is voided, a lost attempt is killed before the next one begins.
-After every kill: never two main processes of a job, let alone of a folder. In the end: nothing runs, and every folder
-tells how it went.
+The long form is `python -m tests.e2e.kill_stress --kills 1000 --seed 7`. The driver acts as a daemon: it voids a launch
+spec without a lock, and kills a lost attempt before it starts the next one. After every kill, a job has at most one
+main process. At the end no process runs, and every folder has a final phase.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from sterna.backends.local.kernel.crash_points import POINTS, VARIABLE
 from sterna.backends.local.kernel.proc_table import Process, process
 from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from sterna.backends.local.supervisor.lock_file import read_lock
-from tests.e2e.replicas import Replicas, an_intent, command_line, living, numbers, until
+from tests.e2e.replicas import Replicas, a_launch_spec, command_line, living, numbers, until
 
 _JOBS = 3
 _NOT_AT_START = ("launcher.stopping", "launcher.voiding")
@@ -39,8 +37,8 @@ _SCRIPTS = (
 )
 
 
-class BrokenPromiseError(AssertionError):
-    """Something that must never happen has happened."""
+class InvariantError(AssertionError):
+    """An invariant of the supervisor is broken."""
 
 
 @dataclass
@@ -49,23 +47,23 @@ class Job:
     attempt: int = 0
     folder: Path | None = None
     caller: int = 0
-    """The process that is asking for a start or a stop; 0: none."""
+    """Pid of the process that requests a start or a stop; 0 if none."""
     shim_may_die: bool = False
-    """Its shim was killed, or told to crash: then, and only then, the attempt may be lost."""
+    """True if the shim was killed or has a crash point; only then can the attempt be lost."""
 
 
 @dataclass
-class Stress:
-    """One run; everything that is chosen comes from the seed."""
+class KillStress:
+    """One run; the seed determines all choices."""
 
     replicas: Replicas
     seed: int
     control: Control | None = None
-    """Where every other attempt runs in control groups; None: all run without."""
+    """Control groups for every second attempt; None to run without."""
     kills: Counter[str] = field(default_factory=Counter)
-    """SIGKILLs that were sent, by what they hit."""
+    """SIGKILLs sent, by kind of process."""
     armed: Counter[str] = field(default_factory=Counter)
-    """Crash points that were set on top of it; not every one is reached before something else happens."""
+    """Crash points set; some are not reached before a kill."""
     ends: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -78,12 +76,12 @@ class Stress:
         while self.kills.total() < kills:
             self._step(self.random.choice(POINTS) if self.random.random() < 0.3 else "")
             self._check()
-        self._heal()
+        self._finish()
 
     def _step(self, point: str) -> None:
-        """Move one job on by one stage, with trouble on the way."""
+        """Advance one job by one stage, possibly with a crash point and a kill."""
         job = self.random.choice(self.jobs)
-        self._settle(job)
+        self._process_attempt(job)
         if job.folder is None:
             self._begin(job, "" if point in _NOT_AT_START else point)
         elif self.random.random() < 0.4:
@@ -91,7 +89,7 @@ class Stress:
             self._call(job, self._void if point == "launcher.voiding" else self._stop, point)
         time.sleep(self.random.random() * 0.02)
         if self.random.random() < 0.7:
-            self._kill_someone()
+            self._kill_random_process()
 
     def _begin(self, job: Job, point: str) -> None:
         job.attempt += 1
@@ -101,17 +99,17 @@ class Stress:
         path = os.environ.get("PATH", os.defpath)
         environment = {"PATH": path, "STRESS_JOB": job.name}
         groups = list(self.control.make_job("node-0", job.name)) if self.control and job.attempt % 2 else []
-        launch_spec = an_intent(["sh", "-c", script], env=environment, groups=groups, grace_seconds=0.2)
-        self._call(job, lambda job: self.replicas.launcher.start(_of(job), launch_spec), point)
+        launch_spec = a_launch_spec(["sh", "-c", script], env=environment, groups=groups, grace_seconds=0.2)
+        self._call(job, lambda job: self.replicas.launcher.start(_folder_of(job), launch_spec), point)
 
     def _stop(self, job: Job) -> None:
-        self.replicas.launcher.stop(_of(job), self.random.choice((0.0, 0.05, 0.2)), "stress")
+        self.replicas.launcher.stop(_folder_of(job), self.random.choice((0.0, 0.05, 0.2)), "stress")
 
     def _void(self, job: Job) -> None:
-        self.replicas.launcher.void(_of(job))
+        self.replicas.launcher.void(_folder_of(job))
 
     def _call(self, job: Job, what: Callable[[Job], None], point: str) -> None:
-        """In a process of its own, as a daemon that may die over it."""
+        """Call `what` in a child process that can crash at `point`."""
         if job.caller:
             return
         if point:
@@ -126,8 +124,8 @@ class Stress:
         finally:
             os._exit(0)
 
-    def _kill_someone(self) -> None:
-        ours = self._ours()
+    def _kill_random_process(self) -> None:
+        ours = self._own_processes()
         callers = [found for job in self.jobs if job.caller and (found := process(job.caller)) is not None]
         candidates = [each for each in (*ours, *callers) if not each.is_gone]
         if not candidates:
@@ -135,28 +133,28 @@ class Stress:
         chosen = self.random.choice(sorted(candidates, key=lambda each: each.pid))
         for job in self.jobs:
             lock = read_lock(str(job.folder)) if job.folder else None
-            if lock.pid == chosen.pid if lock is not None else _is_of_package(chosen.pid):
-                job.shim_may_die = True  # or it may be the one that is just about to claim
+            if lock.pid == chosen.pid if lock is not None else _is_supervisor(chosen.pid):
+                job.shim_may_die = True  # or the process that is about to take the lock
         self.kills[self._kind(chosen)] += 1
         try:
             os.kill(chosen.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
 
-    def _ours(self) -> list[Process]:
+    def _own_processes(self) -> list[Process]:
         mark = str(self.replicas.state.resolve()).encode()
-        return [each for each in living() if each.pid != os.getpid() and _set_job(each.pid, mark)]
+        return [each for each in living() if each.pid != os.getpid() and _belongs_to_state(each.pid, mark)]
 
     def _kind(self, chosen: Process) -> str:
         if any(job.caller == chosen.pid for job in self.jobs):
             return "caller"
-        if not _is_of_package(chosen.pid):
+        if not _is_supervisor(chosen.pid):
             return "main" if chosen.session == chosen.pid else "child"
         parent = process(chosen.parent)
-        return "shim" if parent is not None and _is_of_package(parent.pid) else "zygote or its orphans"
+        return "shim" if parent is not None and _is_supervisor(parent.pid) else "zygote or its orphans"
 
-    def _settle(self, job: Job) -> None:
-        """What a daemon does when it looks at an attempt: decide whether it is over."""
+    def _process_attempt(self, job: Job) -> None:
+        """Decide as a daemon does whether an attempt has ended."""
         if job.caller and os.waitpid(job.caller, os.WNOHANG)[0]:
             job.caller = 0
         if job.folder is None or job.caller:
@@ -164,40 +162,40 @@ class Stress:
         launcher, folder = self.replicas.launcher, job.folder
         found = launcher.inspect(folder)
         if found.phase is ReplicaPhase.ABSENT:
-            self._over(job, "never asked for")
+            self._end_attempt(job, "never asked for")
         elif (found.phase is ReplicaPhase.ASKED and launcher.void(folder)) or found.phase is ReplicaPhase.VOID:
-            self._over(job, "void")
+            self._end_attempt(job, "void")
         elif found.phase is ReplicaPhase.ENDED:
-            self._over(job, "recorded")
+            self._end_attempt(job, "recorded")
         elif found.phase is ReplicaPhase.LOST:
             if not job.shim_may_die:
-                raise BrokenPromiseError(f"{folder} is lost, though nobody touched its shim")
+                raise InvariantError(f"{folder} is lost, but its shim was not killed")
             if not launcher.kill(folder):
-                raise BrokenPromiseError(f"{folder} cannot be killed")
-            self._over(job, "lost")
+                raise InvariantError(f"{folder} cannot be killed")
+            self._end_attempt(job, "lost")
 
-    def _over(self, job: Job, how: str) -> None:
+    def _end_attempt(self, job: Job, how: str) -> None:
         self.ends[how] += 1
         alive = self._mains(job)
         if alive:
-            raise BrokenPromiseError(f"{job.folder} is over ({how}), but {[each.pid for each in alive]} still run")
-        if len(numbers(_of(job) / "mains")) > 1:
-            raise BrokenPromiseError(f"{job.folder} had two main processes")
+            raise InvariantError(f"{job.folder} is over ({how}), but {[each.pid for each in alive]} still run")
+        if len(numbers(_folder_of(job) / "mains")) > 1:
+            raise InvariantError(f"{job.folder} had two main processes")
         job.folder = None
 
     def _check(self) -> None:
         for job in self.jobs:
             alive = [each for each in self._mains(job) if each.session == each.pid and _is_shell(each.pid)]
             if len(alive) > 1:
-                raise BrokenPromiseError(f"{job.name} has {len(alive)} main processes")
+                raise InvariantError(f"{job.name} has {len(alive)} main processes")
 
     def _mains(self, job: Job) -> list[Process]:
         mark = f"STRESS_JOB={job.name}".encode()
         state = str(self.replicas.state.resolve()).encode()
         return [each for each in living() if mark in _environment(each.pid) and state in _environment(each.pid)]
 
-    def _heal(self) -> None:
-        """No more trouble: everything must come to an end that can be told."""
+    def _finish(self) -> None:
+        """End all attempts without further kills and check that no process is left."""
         for job in self.jobs:
             if job.caller:
                 os.waitpid(job.caller, 0)
@@ -205,31 +203,31 @@ class Stress:
             deadline = time.monotonic() + 30
             while job.folder is not None:
                 self._stop(job)
-                self._settle(job)
+                self._process_attempt(job)
                 if time.monotonic() > deadline:
-                    raise BrokenPromiseError(
+                    raise InvariantError(
                         f"{job.folder} does not come to an end: {self.replicas.launcher.inspect(job.folder)}"
                     )
                 time.sleep(0.005)
         self.replicas.launcher.retire()
-        until(lambda: not self._ours(), 30)
+        until(lambda: not self._own_processes(), 30)
         if self.control is not None:
             for job in self.jobs:
                 self.control.remove("node-0", job.name)
             self.control.close()
 
 
-def _of(job: Job) -> Path:
+def _folder_of(job: Job) -> Path:
     assert job.folder is not None
     return job.folder
 
 
-def _set_job(pid: int, mark: bytes) -> bool:
-    return (_is_of_package(pid) and mark.decode() in command_line(pid)) or b"STERNA_DIR=" + mark in _environment(pid)
+def _belongs_to_state(pid: int, mark: bytes) -> bool:
+    return (_is_supervisor(pid) and mark.decode() in command_line(pid)) or b"STERNA_DIR=" + mark in _environment(pid)
 
 
-def _is_of_package(pid: int) -> bool:
-    """The zygote, a shim, or a child that has not become its own program yet."""
+def _is_supervisor(pid: int) -> bool:
+    """True for the zygote, a shim, or a child before its `exec`."""
     return any("sterna.backends.local.supervisor.zygote" in word for word in command_line(pid))
 
 
@@ -246,7 +244,7 @@ def _environment(pid: int) -> bytes:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Kill launcher, zygote, shims and replicas, and look whether all is kept."
+        description="Kill launchers, zygotes, shims and replicas, and check the invariants."
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
@@ -254,11 +252,11 @@ def main() -> int:
     state = Path(tempfile.mkdtemp(prefix="sterna-stress-"))
     control = find_control(state)
     print(f"control: {control.words}")
-    stress = Stress(Replicas(state), options.seed, control)
+    stress = KillStress(Replicas(state), options.seed, control)
     began = time.monotonic()
     try:
         stress.run(options.kills)
-    except BrokenPromiseError as error:
+    except InvariantError as error:
         print(f"seed {options.seed}, after {stress.kills.total()} kills: {error}; see {state}", file=sys.stderr)
         stress.replicas.close()
         return 1

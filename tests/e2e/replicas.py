@@ -1,5 +1,4 @@
-"""A state folder with real replicas in it, for tests: starts them, waits for facts with a bound, leaves nothing
-behind."""
+"""Real replicas in a state folder, for tests."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from sterna.backends.local.kernel.proc_table import Process, process, processes
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 from sterna.backends.local.supervisor.launcher import Launcher, ReplicaPhase, ReplicaState
 
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 NOTE_MAIN = 'echo "$$" >> "$STERNA_DIR/mains"; '
-"""A shell line by which a main process leaves a trace, however short it lives."""
+"""Shell command that records the pid of a main process."""
 
 
-def until(fact: Callable[[], bool], within_seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for something to become true; a test that waits in vain says for what."""
+def until(fact: Callable[[], bool], within_seconds: float = TIMEOUT_SECONDS) -> None:
+    """Wait until `fact` returns True; fail after `within_seconds`."""
     deadline = time.monotonic() + within_seconds
     while not fact():
         assert time.monotonic() < deadline, f"did not come true within {within_seconds} s"
@@ -44,7 +43,7 @@ class Replicas:
         return folder
 
     def start(self, folder: Path, command: Sequence[str], **more: object) -> None:
-        self.launcher.start(folder, an_intent(command, **more))
+        self.launcher.start(folder, a_launch_spec(command, **more))
 
     def shell(self, folder: Path, script: str, **more: object) -> None:
         self.start(folder, ["sh", "-c", NOTE_MAIN + script], **more)
@@ -61,7 +60,7 @@ class Replicas:
         return self.until(folder, ReplicaPhase.ENDED)
 
     def zygote(self) -> int:
-        """Its pid; 0 if none runs."""
+        """Return the pid of the zygote; 0 if none runs."""
         found = [each.pid for each in living() if str(self.state.resolve()) in command_line(each.pid)[-2:]]
         shims = {self.launcher.inspect(folder).shim_pid for folder in self.folders}
         zygotes = [pid for pid in found if pid not in shims and process(pid) is not None]
@@ -72,15 +71,15 @@ class Replicas:
             if folder.is_dir():
                 self.launcher.void(folder)
                 assert self.launcher.kill(folder), f"{folder} cannot be killed"
-        until(self._is_left)
+        until(self._is_clean)
 
-    def _is_left(self) -> bool:
-        """Asked again and again: a zygote may just be starting."""
+    def _is_clean(self) -> bool:
+        """Retire the zygote; called repeatedly, because one may be starting."""
         self.launcher.retire()
         return not self.leftovers()
 
     def leftovers(self) -> list[str]:
-        """Processes of ours that still run: those with the state folder in their command line or environment."""
+        """Return running processes that have the state folder in their command line or environment."""
         mark = str(self.state.resolve()).encode()
         return [
             f"{each.pid} {command_line(each.pid)}"
@@ -89,7 +88,7 @@ class Replicas:
         ]
 
 
-def an_intent(command: Sequence[str], **more: object) -> LaunchSpec:
+def a_launch_spec(command: Sequence[str], **more: object) -> LaunchSpec:
     facts: dict[str, object] = {
         "token": "token",
         "command": list(command),
@@ -115,7 +114,7 @@ def is_running(pid: int) -> bool:
 
 
 def numbers(path: Path) -> list[int]:
-    """The pids that a script wrote down, one a line."""
+    """Read the pids that a script wrote, one per line."""
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
@@ -124,7 +123,7 @@ def _facts(pid: int) -> bytes:
 
 
 def _is_ours(pid: int, mark: bytes) -> bool:
-    """Not whoever runs the tests with a folder of theirs on the command line."""
+    """Exclude the test runner, which can have the state folder in its command line."""
     is_zygote = b"sterna.backends.local.supervisor.zygote" in _file(pid, "cmdline")
     return is_zygote or b"STERNA_DIR=" + mark in _file(pid, "environ")
 
@@ -138,10 +137,10 @@ def _file(pid: int, name: str) -> bytes:
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    """Closed, and looked after: a test that leaves a process behind fails."""
-    world = Replicas(tmp_path / "state")
-    world.state.mkdir()
+    """Replicas of an empty state folder; a test that leaves a process behind fails."""
+    replicas = Replicas(tmp_path / "state")
+    replicas.state.mkdir()
     try:
-        yield world
+        yield replicas
     finally:
-        world.close()
+        replicas.close()

@@ -1,4 +1,4 @@
-"""Control groups of this machine's own kernel: what is asked of them is what happens."""
+"""Control groups of the real kernel: CPU shares, cores, moves and removal take effect."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spin(replicas: Replicas, control: Control, node: str, job: str) -> Path:
     return folder
 
 
-def test_shares_divide_a_node_s_core(replicas: Replicas, control: Control) -> None:
+def test_cpu_shares_divide_the_core_of_a_node(replicas: Replicas, control: Control) -> None:
     control.make_node("node-0", [core()])
     for job in ("large", "small"):
         spin(replicas, control, "node-0", job)
@@ -58,10 +58,10 @@ def test_shares_divide_a_node_s_core(replicas: Replicas, control: Control) -> No
     before = control.cpu_seconds("large") or 0, control.cpu_seconds("small") or 0
     until(lambda: (control.cpu_seconds("small") or 0) > before[1] + 0.05)
     large, small = (control.cpu_seconds("large") or 0) - before[0], (control.cpu_seconds("small") or 0) - before[1]
-    assert large / small > 4, "sixteen to one was asked for"
+    assert large / small > 4, "the shares are sixteen to one"
 
 
-def test_early_children_are_in_the_group_too(replicas: Replicas, control: Control) -> None:
+def test_early_children_are_in_the_group(replicas: Replicas, control: Control) -> None:
     control.make_node("node-0", [core()])
     folder = replicas.folder()
     script = 'for i in 1 2 3; do sleep 1000 & echo $! >> "$STERNA_DIR/pids"; done; echo $$ >> "$STERNA_DIR/pids"; wait'
@@ -72,7 +72,7 @@ def test_early_children_are_in_the_group_too(replicas: Replicas, control: Contro
         assert set(numbers(folder / "pids")) <= set(cgroup_files.all_members(group)), group
 
 
-def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control: Control) -> None:
+def test_running_job_moves_to_other_cores_in_place(replicas: Replicas, control: Control) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core cannot be two nodes")
@@ -88,8 +88,8 @@ def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control
     replicas.until(folder, ReplicaPhase.ENDED)
 
 
-def test_the_freezer_alone_ends_a_fork_storm(replicas: Replicas) -> None:
-    """As on machines with version 1 only, whose kernels cannot kill a group at once."""
+def test_freezer_ends_a_fork_bomb(replicas: Replicas) -> None:
+    """Kernels with cgroup v1 only have no `cgroup.kill`."""
     found = find_mounts()
     roots = {name: os.path.join(folder, "sterna-freezer-test") for name, folder in found.legacy.items()}
     if not {"cpu", "freezer"} <= roots.keys() or os.geteuid() != 0:
@@ -107,7 +107,7 @@ def test_the_freezer_alone_ends_a_fork_storm(replicas: Replicas) -> None:
         _close(replicas, control)
 
 
-def test_nothing_is_left_of_groups_when_a_replica_has_ended(replicas: Replicas, control: Control) -> None:
+def test_groups_of_an_ended_replica_are_removed(replicas: Replicas, control: Control) -> None:
     control.make_node("node-0", [core()])
     groups = control.make_job("node-0", "job")
     replicas.shell(replicas.folder(), "exit 0", groups=list(groups))
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_groups_when_a_replica_has_ended(replicas: Replicas, 
     assert [below for group in groups for below in cgroup_files.subgroups(group) if "replica" in below] == []
 
 
-def test_a_refusal_of_the_kernel_is_not_lost(control: Control) -> None:
+def test_kernel_error_is_raised(control: Control) -> None:
     control.make_node("node-0", [core()])
     with pytest.raises(OSError, match="cpuset"):
         control.make_node("node-1", [4095])
@@ -124,7 +124,7 @@ def test_a_refusal_of_the_kernel_is_not_lost(control: Control) -> None:
 # Without control groups.
 
 
-def test_cores_are_moved_by_affinity(replicas: Replicas) -> None:
+def test_move_without_groups_sets_the_affinity(replicas: Replicas) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core cannot be two nodes")
@@ -142,7 +142,7 @@ def test_cores_are_moved_by_affinity(replicas: Replicas) -> None:
         assert os.sched_getaffinity(each) == set(cores[1:2])
 
 
-def test_shares_are_asked_of_the_session_s_autogroup(replicas: Replicas) -> None:
+def test_cpu_share_without_groups_sets_the_autogroup(replicas: Replicas) -> None:
     if not has_autogroups():
         pytest.skip("this kernel has no autogroups")
     control = AffinityControl(str(replicas.state / "groups"))
@@ -156,7 +156,7 @@ def test_shares_are_asked_of_the_session_s_autogroup(replicas: Replicas) -> None
     assert cgroup_files.subgroups(str(replicas.state / "groups" / "node-0")) == []
 
 
-def test_niceness_counts_between_sessions(replicas: Replicas) -> None:
+def test_nice_value_applies_to_the_autogroup(replicas: Replicas) -> None:
     if not has_autogroups():
         pytest.skip("this kernel has no autogroups")
     folder = replicas.folder()

@@ -1,4 +1,4 @@
-"""A cluster as its users meet it: up, submit, watch, move, down and up again, with real processes."""
+"""The commands of a local cluster with real processes: up, submit, wait, logs, down and up again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """`sterna` with a state folder of its own; whatever happens, nothing is left running."""
+    """Run `sterna` with its own state folder; all processes are ended after the test."""
     state = tmp_path / "state"
     (tmp_path / "train.py").write_text(TRAIN)
     env = os.environ | {"STERNA_STATE": str(state), "PYTHONPATH": str(Path(sterna.__file__).parents[1])}
@@ -57,13 +57,13 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def up(run: Run) -> str:
-    """Start a cluster in the background; its address."""
-    started = run("up", "--detach", "--nodes", "2x1cpu", "--listen", "127.0.0.1:0")
-    assert started.code == 0, started.err
-    return started.out.splitlines()[0].removeprefix("Sterna runs: ")
+    """Start a cluster in the background and return its address."""
+    start_demo = run("up", "--detach", "--nodes", "2x1cpu", "--listen", "127.0.0.1:0")
+    assert start_demo.code == 0, start_demo.err
+    return start_demo.out.splitlines()[0].removeprefix("Sterna runs: ")
 
 
-def test_a_job_is_submitted_trains_and_is_told_about(run: Run) -> None:
+def test_job_is_submitted_trains_and_is_shown(run: Run) -> None:
     url = up(run)
     assert run("submit", "--name", "a", "--", sys.executable, "train.py", "5", "0.05").code == 0
     assert run("wait", "a", "--for=completed", "--timeout", "30").code == 0
@@ -77,7 +77,7 @@ def test_a_job_is_submitted_trains_and_is_told_about(run: Run) -> None:
     assert run("get", "jobs").code == 2
 
 
-def test_training_goes_on_without_the_cluster_and_is_found_again(run: Run) -> None:
+def test_training_continues_without_the_daemon_and_is_recovered(run: Run) -> None:
     up(run)
     assert run("submit", "--name", "a", "--", sys.executable, "train.py", "40", "0.1").code == 0
     assert run("wait", "a", "--for=running", "--timeout", "30").code == 0
@@ -89,12 +89,12 @@ def test_training_goes_on_without_the_cluster_and_is_found_again(run: Run) -> No
 
 
 def pid_of(run: Run, job: str) -> int:
-    """0 while it is not known yet: a job counts as running from when it is started."""
+    """Return the pid of the first replica; 0 while it is unknown, because a job counts as running from its start."""
     pid: int = json.loads(run("get", "job", job, "-o", "json").out)[0]["replicas"][0].get("pid", 0)
     return pid
 
 
-def test_what_a_job_told_while_nobody_listened_is_heard_later(run: Run) -> None:
+def test_progress_written_without_a_daemon_is_read_later(run: Run) -> None:
     up(run)
     assert run("submit", "--name", "a", "--", sys.executable, "train.py", "20", "0.05").code == 0
     assert run("wait", "a", "--for=running", "--timeout", "30").code == 0
@@ -107,7 +107,7 @@ def test_what_a_job_told_while_nobody_listened_is_heard_later(run: Run) -> None:
     assert json.loads(run("get", "job", "a", "-o", "json").out)[0]["step"] == 20
 
 
-def test_a_second_cluster_on_the_same_folder_is_refused(run: Run) -> None:
+def test_second_cluster_on_one_state_folder_is_rejected(run: Run) -> None:
     up(run)
     for arguments in (["up"], ["up", "--detach"]):
         second = run(*arguments)
@@ -117,7 +117,7 @@ def test_a_second_cluster_on_the_same_folder_is_refused(run: Run) -> None:
     assert run("get", "nodes").code == 0
 
 
-def test_a_failure_is_told_with_its_exit_code(run: Run) -> None:
+def test_failed_job_shows_its_exit_code(run: Run) -> None:
     up(run)
     run("submit", "--name", "bad", "--restart", "Never", "--", sys.executable, "-c", "import sys; sys.exit(3)")
     waited = run("wait", "bad", "--timeout", "30")
@@ -135,9 +135,7 @@ def test_a_failure_is_told_with_its_exit_code(run: Run) -> None:
     ],
 )
 @pytest.mark.parametrize("detached", [[], ["--detach"]], ids=["here", "detached"])
-def test_what_cannot_be_started_is_said_in_one_sentence(
-    run: Run, detached: list[str], arguments: list[str], sentence: str
-) -> None:
+def test_failed_start_prints_one_line(run: Run, detached: list[str], arguments: list[str], sentence: str) -> None:
     done = run("up", *detached, *arguments)
     assert done.code == 2
     assert sentence in done.err

@@ -1,5 +1,4 @@
-"""Whoever dies at whatever named point: one main process at most, no orphan, and a folder that tells what to do
-next."""
+"""After a crash at any crash point: at most one main process, no orphan, and a folder that can be recovered."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ import sterna
 from sterna.backends.local.kernel.crash_points import CRASH_STATUS, POINTS, VARIABLE
 from sterna.backends.local.kernel.proc_table import boot_id, is_alive, process
 from sterna.backends.local.supervisor.launcher import ReplicaPhase
-from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, is_running, numbers, until
+from tests.e2e.replicas import NOTE_MAIN, Replicas, a_launch_spec, is_running, numbers, until
 
 LASTING = 'sleep 1000 & (setsid sleep 1000 &); trap "exit 0" TERM; while :; do sleep 0.02; done'
 
 
 def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
-    """Start, stop or void in a process of its own that dies at the point; its exit status."""
+    """Start, stop or void in a child process that crashes at `point`; return its exit status."""
     caller = os.fork()
     if caller == 0:
         status = 1
@@ -30,7 +29,7 @@ def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
             os.environ[VARIABLE] = point
             launcher = replicas.launcher
             if what == "start":
-                launcher.start(folder, an_intent(["sh", "-c", NOTE_MAIN + LASTING]))
+                launcher.start(folder, a_launch_spec(["sh", "-c", NOTE_MAIN + LASTING]))
             elif what == "stop":
                 launcher.stop(folder, 0.2, "test")
             else:
@@ -42,7 +41,7 @@ def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
 
 
 def recover(replicas: Replicas, folder: Path) -> ReplicaPhase:
-    """What a daemon does that comes back; how the attempt went."""
+    """Recover the folder as a restarted daemon does; return the final phase."""
     launcher = replicas.launcher
     if launcher.inspect(folder).phase is ReplicaPhase.ABSENT or launcher.void(folder):
         return ReplicaPhase.VOID
@@ -54,7 +53,7 @@ def recover(replicas: Replicas, folder: Path) -> ReplicaPhase:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_leaves_a_folder_that_can_be_recovered(replicas: Replicas, point: str) -> None:
+def test_crash_leaves_a_recoverable_folder(replicas: Replicas, point: str) -> None:
     folder = replicas.folder()
     status = call(point, "start", replicas, folder)
     if point == "launcher.stopping":
@@ -65,16 +64,14 @@ def test_a_crash_leaves_a_folder_that_can_be_recovered(replicas: Replicas, point
     recover(replicas, folder)
     assert len(numbers(folder / "mains")) <= 1
     until(lambda: not any(str(folder) in line for line in replicas.leftovers()))
-    # The next attempt is another folder, and it starts whatever became of the one before.
+    # The next attempt has another folder and starts in any case.
     following = replicas.folder(attempt=2)
     assert replicas.run(following, "exit 0").is_over
     assert len(numbers(following / "mains")) == 1
 
 
 @pytest.mark.parametrize("point", ["zygote.received", "zygote.forked"])
-def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once(
-    replicas: Replicas, point: str
-) -> None:
+def test_crashed_zygote_is_replaced_and_the_replica_runs_once(replicas: Replicas, point: str) -> None:
     folder = replicas.folder()
     assert call(point, "start", replicas, folder) == 0
     replicas.until(folder, ReplicaPhase.RUNNING)
@@ -86,7 +83,7 @@ def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once
 @pytest.mark.parametrize(
     "point", ["shim.started", "shim.recorded", "shim.asked", "shim.killing", "shim.recording-exit"]
 )
-def test_an_attempt_whose_record_was_lost_is_told_apart(replicas: Replicas, point: str) -> None:
+def test_attempt_without_an_exit_record_is_lost(replicas: Replicas, point: str) -> None:
     folder = replicas.folder()
     call(point, "start", replicas, folder)
     until(lambda: replicas.launcher.inspect(folder).is_locked)
@@ -105,7 +102,7 @@ def test_replicas_outlive_the_zygote_and_are_recorded(replicas: Replicas) -> Non
     assert found.exit.was_asked
 
 
-def test_a_zygote_without_replicas_leaves_when_there_is_no_daemon(replicas: Replicas) -> None:
+def test_zygote_without_replicas_exits_when_no_daemon_runs(replicas: Replicas) -> None:
     lonely = "import sys; from sterna.backends.local.supervisor.zygote import main; main(sys.argv[1], 0.05)"
     environment = os.environ | {"PYTHONPATH": str(Path(sterna.__file__).parents[1])}
     folder = replicas.folder()
@@ -122,7 +119,7 @@ def test_a_zygote_without_replicas_leaves_when_there_is_no_daemon(replicas: Repl
     assert replicas.run(replicas.folder("later"), "exit 0").is_over
 
 
-def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None:
+def test_zombie_shim_counts_as_lost(replicas: Replicas) -> None:
     """A stopped zygote cannot wait for its shim: the shim stays a zombie with pid and start time."""
     folder = replicas.folder()
     replicas.shell(folder, LASTING)
@@ -138,7 +135,7 @@ def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None
         os.kill(zygote, signal.SIGCONT)
 
 
-def test_a_process_is_known_by_boot_and_start_time_too() -> None:
+def test_process_is_identified_by_pid_start_time_and_boot() -> None:
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert is_alive(os.getpid(), int(stat[19]), boot)

@@ -1,4 +1,4 @@
-"""A daemon that is killed at any moment loses nothing it acknowledged and never has two attempts of a job at once."""
+"""A killed daemon loses no acknowledged job and never runs two attempts of a job at once."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import pytest
 
 from sterna.backends.local.kernel.crash_points import CRASH_STATUS
 from tests.e2e.daemon_program import DaemonProcess
-from tests.e2e.daemon_stress import POINTS, Stress
+from tests.e2e.daemon_stress import POINTS, DaemonStress
 from tests.e2e.replicas import Replicas, until
 
 
 @pytest.fixture
-def stress(tmp_path: Path) -> Iterator[Stress]:
-    made = Stress(tmp_path, seed=7)
-    yield made
+def stress(tmp_path: Path) -> Iterator[DaemonStress]:
+    stress = DaemonStress(tmp_path, seed=7)
+    yield stress
     replicas = Replicas(tmp_path)
     replicas.folders = [path for path in tmp_path.glob("jobs/*/*/*") if (path / "launch.json").exists()]
     replicas.close()
 
 
-def test_dying_at_named_points_loses_nothing(stress: Stress) -> None:
+def test_crash_at_named_points_loses_no_job(stress: DaemonStress) -> None:
     for point in POINTS:
-        assert any(stress.volley(point) for _ in range(5)), f"{point} was never reached"
-        stress.check_nobody_ran_twice()
+        assert any(stress.run_until_kill(point) for _ in range(5)), f"{point} was never reached"
+        stress.check_no_duplicate_run()
     stress.finish()
 
 
-def test_dying_at_random_moments_loses_nothing(stress: Stress) -> None:
+def test_kill_at_random_moments_loses_no_job(stress: DaemonStress) -> None:
     while stress.kills < 8:
-        stress.volley()
+        stress.run_until_kill()
     stress.finish()
 
 
-def test_training_goes_on_while_there_is_no_daemon(stress: Stress) -> None:
+def test_training_continues_while_no_daemon_runs(stress: DaemonStress) -> None:
     step = stress.state / "jobs" / "long" / "checkpoint" / "0.step"
     with DaemonProcess(stress.state) as daemon:
         daemon.ask("create", "long", 100)
@@ -48,7 +48,7 @@ def test_training_goes_on_while_there_is_no_daemon(stress: Stress) -> None:
         assert daemon.ask("jobs")[0]["attempt"] == 1
 
 
-def test_a_crash_point_does_end_the_daemon(stress: Stress) -> None:
+def test_crash_point_ends_the_daemon(stress: DaemonStress) -> None:
     with DaemonProcess(stress.state, crash_at="daemon.acknowledging") as daemon:
         assert daemon.ask("create", "a", 1) is None
         assert daemon.close() == CRASH_STATUS
@@ -57,13 +57,13 @@ def test_a_crash_point_does_end_the_daemon(stress: Stress) -> None:
 
 
 def groups_of(state: Path) -> set[str]:
-    """What there is of the state folder's own control groups, below their tops."""
+    """Return the control groups of the state folder, relative to their roots."""
     record = json.loads((state / "control.json").read_text())
     tops = [Path(top) for top in {*record["legacy"].values(), record["unified"] or ""} if top]
     return {str(path.relative_to(top)) for top in tops for path in top.rglob("*") if path.is_dir()}
 
 
-def test_empty_groups_of_a_killed_daemon_are_removed_by_the_next(stress: Stress) -> None:
+def test_next_daemon_removes_empty_groups(stress: DaemonStress) -> None:
     with DaemonProcess(stress.state) as daemon:
         daemon.ask("create", "short", 1)
         until(lambda: daemon.ask("jobs")[0]["state"] == "completed")
@@ -77,7 +77,7 @@ def test_empty_groups_of_a_killed_daemon_are_removed_by_the_next(stress: Stress)
     assert groups_of(stress.state) == set()
 
 
-def test_a_second_daemon_on_the_same_folder_is_refused(stress: Stress) -> None:
+def test_second_daemon_on_one_state_folder_is_rejected(stress: DaemonStress) -> None:
     with DaemonProcess(stress.state) as daemon:
         assert daemon.is_ready
         other = DaemonProcess(stress.state)

@@ -1,5 +1,4 @@
-"""Trees of processes that resist are ended to the last one, with control groups and without, with the shim and
-without."""
+"""Process trees that ignore signals are ended completely, with and without control groups and shim."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tests.e2e.replicas import Replicas, is_running, living, numbers, until
 
 @pytest.fixture(params=["in groups", "without groups"])
 def groups(request: pytest.FixtureRequest, replicas: Replicas) -> Iterator[list[str]]:
-    """What an intent carries: real control groups, where this machine allows them, or none."""
+    """Control groups of a launch spec: real ones if the machine allows them, or none."""
     if request.param == "without groups":
         yield []
         return
@@ -39,8 +38,8 @@ def _close(control: Control) -> None:
     control.close()
 
 
-def _grown(replicas: Replicas, name: str, groups: list[str]) -> Path:
-    """A tree at its full size."""
+def _start_tree(replicas: Replicas, name: str, groups: list[str]) -> Path:
+    """Start a tree and wait until all its processes run."""
     folder = replicas.folder()
     replicas.python(folder, TREES[name], groups=groups)
     until(lambda: len(numbers(folder / "pids")) >= COUNTS[name])
@@ -62,8 +61,8 @@ def _environment(pid: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_the_shim_ends_every_one_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
-    folder = _grown(replicas, name, groups)
+def test_shim_ends_all_processes_of_its_tree(replicas: Replicas, name: str, groups: list[str]) -> None:
+    folder = _start_tree(replicas, name, groups)
     replicas.launcher.stop(folder, 0.0, "test")
     found = replicas.until(folder, ReplicaPhase.ENDED)
     assert _survivors(folder) == []
@@ -72,17 +71,17 @@ def test_the_shim_ends_every_one_of_it(replicas: Replicas, name: str, groups: li
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_a_killed_shim_takes_all_of_it_along(replicas: Replicas, name: str, groups: list[str]) -> None:
-    """Nobody has to ask: the zygote inherits the orphans and ends them, also while no daemon runs."""
-    folder = _grown(replicas, name, groups)
+def test_tree_of_a_killed_shim_is_ended(replicas: Replicas, name: str, groups: list[str]) -> None:
+    """The zygote inherits the orphans and ends them, also while no daemon runs."""
+    folder = _start_tree(replicas, name, groups)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
     until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
     until(lambda: _survivors(folder) == [])
 
 
 @pytest.mark.parametrize("name", [name for name in TREES if name not in ("forgetful", "runner")])
-def test_without_shim_and_zygote_the_launcher_finds_all_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
-    folder = _grown(replicas, name, groups)
+def test_launcher_ends_the_tree_without_shim_and_zygote(replicas: Replicas, name: str, groups: list[str]) -> None:
+    folder = _start_tree(replicas, name, groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
     until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
@@ -90,10 +89,10 @@ def test_without_shim_and_zygote_the_launcher_finds_all_of_it(replicas: Replicas
     assert _survivors(folder) == []
 
 
-def test_in_groups_even_one_that_hides_is_found_without_shim_and_zygote(replicas: Replicas, groups: list[str]) -> None:
+def test_groups_find_a_detached_process_without_shim_and_zygote(replicas: Replicas, groups: list[str]) -> None:
     if not groups:
         pytest.skip("without groups nothing leads from a daemon with an empty environment to its folder")
-    folder = _grown(replicas, "forgetful", groups)
+    folder = _start_tree(replicas, "forgetful", groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
     until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
@@ -101,8 +100,8 @@ def test_in_groups_even_one_that_hides_is_found_without_shim_and_zygote(replicas
     assert _survivors(folder) == []
 
 
-def test_siblings_in_the_same_job_group_are_left_alone(replicas: Replicas, groups: list[str]) -> None:
-    folder = _grown(replicas, "wide", groups)
+def test_kill_leaves_sibling_replicas_running(replicas: Replicas, groups: list[str]) -> None:
+    folder = _start_tree(replicas, "wide", groups)
     other = replicas.folder(replica="worker-1")
     replicas.shell(other, "while :; do sleep 0.05; done", groups=groups)
     sibling = replicas.until(other, ReplicaPhase.RUNNING).pid

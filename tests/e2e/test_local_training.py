@@ -1,4 +1,4 @@
-"""Real training on a local cluster: it runs, is moved, resized, stopped and told of, and loses no work."""
+"""Real training on a local cluster: moves, resizes, preemption and restarts lose no work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Up = Callable[..., LocalCluster]
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    """Starts daemons in this process, one after the other, on one state folder; leaves no process behind."""
+    """Start daemons in this process, one after the other, on one state folder; ends all processes after the test."""
     daemons: list[Daemon] = []
 
     def start(nodes: str = "2x1cpu", shared: bool = False, **rules: str) -> LocalCluster:
@@ -67,7 +67,7 @@ def steps_of(cluster: LocalCluster, name: str) -> list[int]:
     return [report.step for report in cluster.history(name) if report.step is not None]
 
 
-def test_a_training_is_moved_in_place_and_by_checkpoint_and_loses_no_step(up: Up) -> None:
+def test_moves_in_place_and_by_checkpoint_lose_no_step(up: Up) -> None:
     cluster = up()
     cluster.create([training("t", 1500, "--pad-seconds", "0.002")])
     until(lambda: (cluster.job("t").step or 0) > 50)
@@ -87,7 +87,7 @@ def test_a_training_is_moved_in_place_and_by_checkpoint_and_loses_no_step(up: Up
     assert {"moved", "saved", "completed"} <= set(kinds)
 
 
-def test_a_moved_process_runs_on_the_cores_of_its_new_node(up: Up) -> None:
+def test_moved_process_runs_on_the_cores_of_its_new_node(up: Up) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core: every node has the same")
     cluster = up()
@@ -101,7 +101,7 @@ def test_a_moved_process_runs_on_the_cores_of_its_new_node(up: Up) -> None:
     assert len(before) == len(os.sched_getaffinity(pid)) == 1
 
 
-def test_an_elastic_training_grows_and_shrinks_while_it_runs(up: Up) -> None:
+def test_elastic_job_grows_and_shrinks_while_it_runs(up: Up) -> None:
     cluster = up()
     elastic = a_job("e", ELASTIC, "--steps", "900", "--pad-seconds", "0.004", size=(1, 2), resizing=Resizing.IN_PLACE)
     cluster.create([elastic])
@@ -116,7 +116,7 @@ def test_an_elastic_training_grows_and_shrinks_while_it_runs(up: Up) -> None:
     assert (view.attempt, view.restarts, view.lost_seconds, view.step) == (1, 0, 0.0, 900)
 
 
-def test_a_training_that_has_to_make_room_saves_and_goes_on_later(up: Up) -> None:
+def test_preempted_job_saves_and_resumes(up: Up) -> None:
     cluster = up("1x1cpu", policy="fifo")
     cluster.create([training("low", 800, "--pad-seconds", "0.002", priority=-1)])
     until(lambda: (cluster.job("low").step or 0) > 50)
@@ -131,7 +131,7 @@ def test_a_training_that_has_to_make_room_saves_and_goes_on_later(up: Up) -> Non
     assert min(second) > at_stop - 1
 
 
-def test_a_grace_that_runs_out_ends_the_process_and_its_work_is_counted_as_lost(up: Up) -> None:
+def test_process_is_killed_after_its_grace_period_and_its_work_is_lost(up: Up) -> None:
     cluster = up()
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here'); time.sleep(60)"
     cluster.create([a_job("deaf", "-c", deaf, grace_seconds=0.3)])
@@ -142,7 +142,7 @@ def test_a_grace_that_runs_out_ends_the_process_and_its_work_is_counted_as_lost(
     assert cluster.job("deaf").lost_seconds > 0.2
 
 
-def test_a_daemon_that_comes_back_goes_on_listening(up: Up) -> None:
+def test_restarted_daemon_follows_running_jobs(up: Up) -> None:
     cluster = up()
     cluster.create([training("t", 1200, "--pad-seconds", "0.002")])
     until(lambda: (cluster.job("t").step or 0) > 100)
@@ -155,7 +155,7 @@ def test_a_daemon_that_comes_back_goes_on_listening(up: Up) -> None:
     assert steps_of(cluster, "t") == sorted(set(steps_of(cluster, "t")))
 
 
-def test_a_job_that_prints_its_progress_is_followed_by_its_output(up: Up) -> None:
+def test_progress_is_parsed_from_the_output(up: Up) -> None:
     cluster = up()
     lines = "for step in range(1, 41): print(f'step={step}/40 loss={1/step:.4f}'); import time; time.sleep(0.01)"
     cluster.create([a_job("p", "-c", lines, progress=ProgressSpec())])
@@ -165,7 +165,7 @@ def test_a_job_that_prints_its_progress_is_followed_by_its_output(up: Up) -> Non
     assert view.value == pytest.approx(1 / 40, abs=1e-3)
 
 
-def test_a_tfjob_finds_its_cluster_and_its_servers_are_stopped_at_the_end(up: Up, tmp_path: Path) -> None:
+def test_tfjob_gets_tf_config_and_its_parameter_servers_stop_at_the_end(up: Up, tmp_path: Path) -> None:
     cluster = up("1x2cpu")
     tell = "import os, sys; open(sys.argv[1] + os.environ['STERNA_TYPE'], 'w').write(os.environ['TF_CONFIG'])"
     worker = ReplicaSpec("worker", 1, (sys.executable, "-c", tell, f"{tmp_path}/"), working_dir="/")
@@ -173,13 +173,13 @@ def test_a_tfjob_finds_its_cluster_and_its_servers_are_stopped_at_the_end(up: Up
     ps = ReplicaSpec("ps", 1, (sys.executable, "-c", serve, f"{tmp_path}/"), working_dir="/")
     cluster.create([JobSpec("tf", "TFJob", (ps, worker), 1, 1, 1, grace_seconds=5.0)])
     until(lambda: cluster.job("tf").state == "completed")
-    told = json.loads((tmp_path / "worker").read_text())
-    assert told["task"] == {"type": "worker", "index": 0}
-    assert sorted(told["cluster"]) == ["ps", "worker"]
+    config = json.loads((tmp_path / "worker").read_text())
+    assert config["task"] == {"type": "worker", "index": 0}
+    assert sorted(config["cluster"]) == ["ps", "worker"]
     assert [replica.state for replica in cluster.job("tf").replicas] == ["ended", "ended"]
 
 
-def test_an_mpi_job_is_its_launcher_with_a_hostfile_for_all_workers(up: Up, tmp_path: Path) -> None:
+def test_mpi_job_runs_its_launcher_with_a_hostfile(up: Up, tmp_path: Path) -> None:
     cluster = up("2x1cpu")
     tell = "import os; print(open(os.environ['OMPI_MCA_orte_default_hostfile']).read(), os.environ['STERNA_SIZE'])"
     launcher = ReplicaSpec("launcher", 1, (sys.executable, "-c", tell), working_dir="/")
@@ -190,7 +190,7 @@ def test_an_mpi_job_is_its_launcher_with_a_hostfile_for_all_workers(up: Up, tmp_
     assert [replica.name for replica in cluster.job("mpi").replicas] == ["launcher-0"]
 
 
-def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
+def test_cpu_shares_divide_a_shared_core(up: Up) -> None:
     cluster = up("1x1cpu", shared=True, cpu_share="equal", migration="none")
     if "weight" not in cluster.nodes()[0].control:
         pytest.skip("no control group divides the CPU here")
@@ -200,19 +200,19 @@ def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
     backend = cluster._backend
     with backend.store.lock:
         backend.store.find("much").record.cpu_share, backend.store.find("little").record.cpu_share = 1.9, 0.1
-    # Reconciled directly: a round would find that equal shares are wanted.
+    # Reconciled directly: a round would restore equal shares.
     backend.attempts.reconcile()
-    before = _used(cluster)
-    until(lambda: sum(_used(cluster)) - sum(before) > 1.0)
-    much, little = (now - then for now, then in zip(_used(cluster), before, strict=True))
+    before = _cpu_seconds(cluster)
+    until(lambda: sum(_cpu_seconds(cluster)) - sum(before) > 1.0)
+    much, little = (now - then for now, then in zip(_cpu_seconds(cluster), before, strict=True))
     assert much > 4 * little
 
 
-def _used(cluster: LocalCluster) -> Sequence[float]:
+def _cpu_seconds(cluster: LocalCluster) -> Sequence[float]:
     return [cluster.job(name).cpu_seconds for name in ("much", "little")]
 
 
-def test_a_program_that_does_not_start_fails_with_its_reason(up: Up, tmp_path: Path) -> None:
+def test_program_that_cannot_start_fails_with_the_reason(up: Up, tmp_path: Path) -> None:
     cluster = up()
     script = tmp_path / "broken"
     script.write_text("#!/no/such/interpreter\n")
@@ -223,13 +223,13 @@ def test_a_program_that_does_not_start_fails_with_its_reason(up: Up, tmp_path: P
     assert any("could not be started" in event.sentence for event in cluster.events("b"))
 
 
-def test_a_second_daemon_on_the_same_folder_is_refused_in_a_sentence(up: Up, tmp_path: Path) -> None:
+def test_second_daemon_on_one_state_folder_raises_a_user_error(up: Up, tmp_path: Path) -> None:
     up()
     with pytest.raises(UserError, match=r"A daemon runs on .* already"):
         Daemon(Options(tmp_path, has_api=False))
 
 
-def test_what_a_deleted_job_left_is_gone(up: Up, tmp_path: Path) -> None:
+def test_deleted_job_leaves_no_process_and_no_folder(up: Up, tmp_path: Path) -> None:
     cluster = up()
     cluster.create([a_job("d", "-c", "import time; time.sleep(60)", grace_seconds=1.0)])
     until(lambda: cluster.job("d").replicas != [] and cluster.job("d").replicas[0].pid > 0)

@@ -21,7 +21,7 @@ def review_tokens(site: Site) -> None:  # noqa: F811
     site.http.answer_instead = lambda method, path: review if path.endswith("/tokenreviews") else None
 
 
-def test_operator_answers_for_jobs_nodes_and_explanations_with_the_values_of_the_service(site: Site) -> None:  # noqa: F811
+def test_operator_api_returns_jobs_nodes_and_explanations(site: Site) -> None:  # noqa: F811
     review_tokens(site)
     with site.operator(leader_election=False) as operator:
         site.until(operator.is_leading, "the lead")

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws what the cluster tells, follows changes, and fits a phone."""
+"""The dashboard in a real browser: content, updates, width and color scheme."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         yield opened
 
 
-def test_the_page_draws_jobs_nodes_and_decisions_as_they_change(cluster: Served, browser: Browser) -> None:
+def test_page_follows_jobs_nodes_and_events(cluster: Served, browser: Browser) -> None:
     cluster.create("alpha", "beta")
     browser.open(cluster.server.url)
     browser.wait_for(_STATES, "waiting,waiting")
@@ -45,14 +45,14 @@ def test_the_page_draws_jobs_nodes_and_decisions_as_they_change(cluster: Served,
     assert browser.value("document.title") == "Sterna"
 
 
-def test_a_cluster_without_jobs_says_how_to_begin(cluster: Served, browser: Browser) -> None:
+def test_page_without_jobs_shows_the_submit_command(cluster: Served, browser: Browser) -> None:
     browser.open(cluster.server.url)
     browser.wait_for("document.getElementById('none').textContent.includes('sterna submit')", True)
     browser.wait_for("document.getElementById('link').textContent", "live")
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen(cluster: Served, browser: Browser, width: int) -> None:
+def test_page_fits_the_width_of_the_screen(cluster: Served, browser: Browser, width: int) -> None:
     name = "a-name-that-is-about-as-long-as-names-may-be-on-any-cluster-" + "x" * 3
     cluster.create(name)
     cluster.cluster.run(name, 1, 3).reason = "a sentence " * 30
@@ -61,7 +61,7 @@ def test_nothing_is_wider_than_the_screen(cluster: Served, browser: Browser, wid
     assert browser.value("document.documentElement.scrollWidth") == width
 
 
-def test_the_page_is_dark_where_the_reader_wants_it(cluster: Served, browser: Browser) -> None:
+def test_page_follows_the_preferred_color_scheme(cluster: Served, browser: Browser) -> None:
     shade = "getComputedStyle(document.body).backgroundColor"
     browser.open(cluster.server.url, is_dark=False)
     browser.wait_for(shade, "rgb(246, 248, 249)")
@@ -69,7 +69,7 @@ def test_the_page_is_dark_where_the_reader_wants_it(cluster: Served, browser: Br
     browser.wait_for(shade, "rgb(15, 22, 25)")
 
 
-def test_a_page_whose_cluster_has_ended_says_so(cluster: Served, browser: Browser) -> None:
+def test_page_shows_that_the_connection_is_lost(cluster: Served, browser: Browser) -> None:
     cluster.create("a")
     browser.open(cluster.server.url)
     browser.wait_for("document.getElementById('link').className", "live")

@@ -13,7 +13,7 @@ import pytest
 from sterna.backends.local.supervisor.launcher import Launcher, ReplicaPhase
 from sterna.backends.local.supervisor.lock_file import acquire
 from sterna.errors import Retry, UserError
-from tests.e2e.replicas import Replicas, an_intent, is_running, numbers, until
+from tests.e2e.replicas import Replicas, a_launch_spec, is_running, numbers, until
 
 WAIT_FOR_TERM = 'trap "echo asked; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
 IGNORE_TERM = 'trap "" TERM; echo ready; while :; do sleep 0.02; done'
@@ -28,22 +28,20 @@ def log(folder: Path) -> str:
     ("script", "code", "by"),
     [("exit 0", 0, None), ("exit 3", 3, None), ("kill -9 $$", 137, 9), ("kill -11 $$", 139, 11)],
 )
-def test_how_it_ended_is_recorded(replicas: Replicas, script: str, code: int, by: int | None) -> None:
+def test_exit_code_and_signal_are_recorded(replicas: Replicas, script: str, code: int, by: int | None) -> None:
     found = replicas.run(replicas.folder(), script)
     assert found.exit is not None
     assert (found.exit.code, found.exit.signal, found.exit.was_asked) == (code, by, False)
     assert found.is_over
 
 
-def test_its_streams_go_to_the_log_and_its_input_is_empty(replicas: Replicas) -> None:
+def test_output_goes_to_the_log_and_input_is_empty(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.run(folder, "echo out; echo err >&2; cat; echo end")
     assert log(folder) == "out\nerr\nend\n"
 
 
-def test_it_has_the_environment_and_the_folder_of_its_intent_and_nothing_else(
-    replicas: Replicas, tmp_path: Path
-) -> None:
+def test_process_has_exactly_the_environment_and_folder_of_its_launch_spec(replicas: Replicas, tmp_path: Path) -> None:
     folder = replicas.folder()
     replicas.start(folder, ["env"], env={"PATH": os.environ["PATH"], "ONE": "1"}, cwd=str(tmp_path))
     replicas.until(folder, ReplicaPhase.ENDED)
@@ -54,7 +52,7 @@ def test_it_has_the_environment_and_the_folder_of_its_intent_and_nothing_else(
     assert log(there).strip() == str(tmp_path)
 
 
-def test_a_running_one_is_known_by_pid_and_session(replicas: Replicas) -> None:
+def test_running_replica_has_a_pid_and_its_own_session(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
     found = replicas.until(folder, ReplicaPhase.RUNNING)
@@ -64,7 +62,7 @@ def test_a_running_one_is_known_by_pid_and_session(replicas: Replicas) -> None:
     assert not found.is_over
 
 
-def test_only_the_main_process_is_asked_to_stop(replicas: Replicas) -> None:
+def test_only_the_main_process_gets_sigterm(replicas: Replicas) -> None:
     folder = replicas.folder()
     child = 'sh -c \'trap "echo child asked" TERM; echo $$ > "$STERNA_DIR/child"; while :; do sleep 0.02; done\' & '
     replicas.shell(folder, child + 'while [ ! -s "$STERNA_DIR/child" ]; do sleep 0.01; done; ' + WAIT_FOR_TERM)
@@ -77,7 +75,7 @@ def test_only_the_main_process_is_asked_to_stop(replicas: Replicas) -> None:
     assert not any(is_running(pid) for pid in numbers(folder / "child"))
 
 
-def test_one_that_does_not_heed_is_killed_when_its_grace_is_over(replicas: Replicas) -> None:
+def test_process_that_ignores_sigterm_is_killed_after_its_grace_period(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, IGNORE_TERM)
     until(lambda: "ready" in log(folder))
@@ -87,7 +85,7 @@ def test_one_that_does_not_heed_is_killed_when_its_grace_is_over(replicas: Repli
     assert (found.exit.code, found.exit.signal, found.exit.was_asked) == (137, 9, True)
 
 
-def test_asked_again_the_shorter_grace_counts(replicas: Replicas) -> None:
+def test_second_stop_request_can_shorten_the_grace_period(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, IGNORE_TERM)
     until(lambda: "ready" in log(folder))
@@ -97,7 +95,7 @@ def test_asked_again_the_shorter_grace_counts(replicas: Replicas) -> None:
 
 
 @pytest.mark.parametrize("is_before", [True, False])
-def test_a_save_counts_only_after_the_request(replicas: Replicas, is_before: bool) -> None:
+def test_save_counts_only_after_the_stop_request(replicas: Replicas, is_before: bool) -> None:
     folder = replicas.folder()
     save = 'echo "{}" > "$STERNA_DIR/saved.json"; '
     asked = f"trap '{'' if is_before else save} exit 0' TERM; "
@@ -111,7 +109,7 @@ def test_a_save_counts_only_after_the_request(replicas: Replicas, is_before: boo
     assert found.exit.has_saved is not is_before
 
 
-def test_a_request_before_the_start_keeps_it_from_starting(replicas: Replicas) -> None:
+def test_stop_request_before_the_start_prevents_the_start(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
     replicas.launcher.stop(folder, 1.0, "changed our mind")
@@ -121,7 +119,7 @@ def test_a_request_before_the_start_keeps_it_from_starting(replicas: Replicas) -
     assert numbers(folder / "mains") == []
 
 
-def test_a_terminated_shim_stops_its_replica_with_the_grace_of_the_intent(replicas: Replicas) -> None:
+def test_terminated_shim_stops_its_replica_with_the_grace_of_the_launch_spec(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM, grace_seconds=5.0)
     until(lambda: "ready" in log(folder))
@@ -139,7 +137,9 @@ def test_a_terminated_shim_stops_its_replica_with_the_grace_of_the_intent(replic
         (["/no/such/program"], 127, "it is not there"),
     ],
 )
-def test_a_command_that_cannot_run_says_why(replicas: Replicas, command: list[str], code: int, words: str) -> None:
+def test_command_that_cannot_run_records_the_error(
+    replicas: Replicas, command: list[str], code: int, words: str
+) -> None:
     folder = replicas.folder()
     replicas.start(folder, command)
     found = replicas.until(folder, ReplicaPhase.ENDED)
@@ -157,7 +157,7 @@ def test_a_command_that_cannot_run_says_why(replicas: Replicas, command: list[st
         ({"cpus": [4095]}, "cores 4095"),
     ],
 )
-def test_what_cannot_be_prepared_says_why(replicas: Replicas, facts: dict[str, object], words: str) -> None:
+def test_failed_preparation_records_the_error(replicas: Replicas, facts: dict[str, object], words: str) -> None:
     folder = replicas.folder()
     replicas.start(folder, ["true"], **facts)
     found = replicas.until(folder, ReplicaPhase.ENDED)
@@ -166,14 +166,14 @@ def test_what_cannot_be_prepared_says_why(replicas: Replicas, facts: dict[str, o
     assert words in found.exit.error
 
 
-def test_what_it_leaves_behind_ends_with_it(replicas: Replicas) -> None:
+def test_children_end_with_the_main_process(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.run(folder, 'sleep 1000 & echo $! > "$STERNA_DIR/child"; exit 0')
     (child,) = numbers(folder / "child")
     assert not is_running(child)
 
 
-def test_starting_twice_starts_once(replicas: Replicas) -> None:
+def test_start_is_idempotent(replicas: Replicas) -> None:
     folder = replicas.folder()
     for _ in range(3):
         replicas.shell(folder, WAIT_FOR_TERM)
@@ -185,7 +185,7 @@ def test_starting_twice_starts_once(replicas: Replicas) -> None:
     assert len(numbers(folder / "mains")) == 1
 
 
-def test_a_voided_one_never_starts(replicas: Replicas) -> None:
+def test_void_replica_never_starts(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
     assert replicas.launcher.void(folder)
@@ -195,14 +195,14 @@ def test_a_voided_one_never_starts(replicas: Replicas) -> None:
     assert numbers(folder / "mains") == []
 
 
-def test_one_that_was_claimed_cannot_be_voided(replicas: Replicas) -> None:
+def test_locked_replica_cannot_be_voided(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
     replicas.until(folder, ReplicaPhase.RUNNING)
     assert not replicas.launcher.void(folder)
 
 
-def test_a_claim_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
+def test_lock_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
     assert acquire(str(folder))
@@ -212,7 +212,7 @@ def test_a_claim_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
     assert replicas.launcher.kill(folder)
 
 
-def test_the_end_of_a_shim_wakes_whoever_watches_also_above_descriptor_1023(replicas: Replicas) -> None:
+def test_watch_reports_the_exit_of_a_shim_above_descriptor_1023(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
     replicas.until(folder, ReplicaPhase.RUNNING)
@@ -234,7 +234,7 @@ def test_the_end_of_a_shim_wakes_whoever_watches_also_above_descriptor_1023(repl
     assert replicas.launcher.watch(folder) is None
 
 
-def test_its_log_is_rotated(replicas: Replicas) -> None:
+def test_log_is_rotated(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(
         folder, "while :; do echo 0123456789012345678901234567890123456789; sleep 0.002; done", log_bytes=4000
@@ -244,7 +244,7 @@ def test_its_log_is_rotated(replicas: Replicas) -> None:
     assert set((folder / "out.log.1").read_text().splitlines()[1:]) == {"0123456789" * 4}
 
 
-def test_cpu_time_is_counted_while_it_runs_and_when_it_has_ended(replicas: Replicas) -> None:
+def test_cpu_time_is_counted_during_and_after_the_run(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, "(while :; do :; done) & wait")
     until(lambda: replicas.launcher.cpu_seconds(folder) > 0.05)
@@ -252,7 +252,7 @@ def test_cpu_time_is_counted_while_it_runs_and_when_it_has_ended(replicas: Repli
     assert replicas.launcher.cpu_seconds(folder) > 0.05
 
 
-def test_a_state_folder_with_a_long_name_works(replicas: Replicas) -> None:
+def test_state_folder_can_have_a_long_name(replicas: Replicas) -> None:
     state = replicas.state / ("long" * 40)
     state.mkdir()
     inner = Replicas(state)
@@ -262,15 +262,15 @@ def test_a_state_folder_with_a_long_name_works(replicas: Replicas) -> None:
         inner.close()
 
 
-def test_a_folder_outside_the_state_folder_is_refused(replicas: Replicas, tmp_path: Path) -> None:
+def test_folder_outside_the_state_folder_is_rejected(replicas: Replicas, tmp_path: Path) -> None:
     with pytest.raises(Retry, match="is not in the state folder"):
-        replicas.launcher.start(tmp_path / "elsewhere" / "1" / "worker-0", an_intent(["true"]))
+        replicas.launcher.start(tmp_path / "elsewhere" / "1" / "worker-0", a_launch_spec(["true"]))
 
 
-def test_a_state_folder_that_is_not_there_is_the_user_s_mistake(tmp_path: Path) -> None:
+def test_missing_state_folder_is_rejected(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path / "missing")
     with pytest.raises((UserError, Retry)):
-        launcher.start(tmp_path / "elsewhere" / "1" / "worker-0", an_intent(["true"]))
+        launcher.start(tmp_path / "elsewhere" / "1" / "worker-0", a_launch_spec(["true"]))
 
 
 def test_records_are_whole_json_files(replicas: Replicas) -> None:
@@ -285,9 +285,9 @@ def test_records_are_whole_json_files(replicas: Replicas) -> None:
     ]  # fmt: skip
 
 
-def test_it_runs_as_whoever_the_intent_names_and_still_dies_with_its_shim(replicas: Replicas) -> None:
+def test_replica_runs_as_the_user_of_its_launch_spec_and_dies_with_its_shim(replicas: Replicas) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can start processes as somebody else")
+        pytest.skip("only root can start processes as another user")
     folder = replicas.folder()
     replicas.start(folder, ["sh", "-c", "id -u; id -g; id -G; exec sleep 1000"], uid=65534, gid=65533)
     until(lambda: len(log(folder).splitlines()) == 3)

@@ -81,7 +81,7 @@ def weight_of(kernel: FakeCgroupKernel, folder: str) -> int:
     raise AssertionError(f"no weight of {folder}")
 
 
-def test_a_node_weighs_as_much_as_its_cores_and_all_nodes_as_much_as_theirs(
+def test_node_weight_is_proportional_to_its_cores(
     hierarchy: Hierarchy,
 ) -> None:
     kernel, _ = hierarchy
@@ -90,7 +90,7 @@ def test_a_node_weighs_as_much_as_its_cores_and_all_nodes_as_much_as_theirs(
     assert weight_of(kernel, "") == 2 * node
 
 
-def test_a_share_changes_a_job_s_weight_and_never_its_node_s(hierarchy: Hierarchy) -> None:
+def test_cpu_share_changes_the_weight_of_the_job_only(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     control.make_job("node-0", "a")
     equal, node = weight_of(kernel, "node-0/a"), weight_of(kernel, "node-0")
@@ -102,14 +102,14 @@ def test_a_share_changes_a_job_s_weight_and_never_its_node_s(hierarchy: Hierarch
 
 
 @pytest.mark.parametrize("weight", [0.0, 1e-9, 1e9])
-def test_a_share_beyond_what_the_kernel_takes_is_the_nearest_it_takes(hierarchy: Hierarchy, weight: float) -> None:
+def test_cpu_share_is_clamped_to_the_range_of_the_kernel(hierarchy: Hierarchy, weight: float) -> None:
     kernel, control = hierarchy
     control.make_job("node-0", "a")
     control.set_cpu_share("node-0", "a", weight)
     assert weight_of(kernel, "node-0/a") in {1, 2, 10000, 262144}
 
 
-def test_the_cpu_set_and_the_memory_limit_are_the_node_s(hierarchy: Hierarchy) -> None:
+def test_cpuset_and_memory_limit_are_set_on_the_node(hierarchy: Hierarchy) -> None:
     kernel, _ = hierarchy
     cpus = {kernel.read(f"{top}/sterna/node-0", "cpuset.cpus") for top in (CPUSET, V2)}
     limits = {
@@ -121,7 +121,7 @@ def test_the_cpu_set_and_the_memory_limit_are_the_node_s(hierarchy: Hierarchy) -
     assert not kernel.has(f"{MEMORY}/sterna/node-1", "cgroup.procs"), "no limit, no group"
 
 
-def test_a_job_moves_with_all_its_processes_and_its_share(hierarchy: Hierarchy) -> None:
+def test_job_moves_with_all_its_processes_and_its_cpu_share(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     for pid in (101, 102, 103):
         start(kernel, control, pid, "node-0", "a")
@@ -136,7 +136,7 @@ def test_a_job_moves_with_all_its_processes_and_its_share(hierarchy: Hierarchy) 
     assert any("node-0" in group for group in kernel.groups_of(200))
 
 
-def test_a_child_born_during_a_move_moves_too(hierarchy: Hierarchy) -> None:
+def test_child_forked_during_a_move_is_moved(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     born: list[int] = []
@@ -153,7 +153,7 @@ def test_a_child_born_during_a_move_moves_too(hierarchy: Hierarchy) -> None:
         assert not any("node-0" in group for group in kernel.groups_of(pid) if "memory" not in group), pid
 
 
-def test_one_that_ends_during_a_move_is_no_trouble(hierarchy: Hierarchy) -> None:
+def test_process_that_exits_during_a_move_is_ignored(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     for pid in (101, 102):
         start(kernel, control, pid, "node-0", "a")
@@ -166,7 +166,7 @@ def test_one_that_ends_during_a_move_is_no_trouble(hierarchy: Hierarchy) -> None
     control.move("a", "node-0", "node-1")
 
 
-def test_time_used_before_a_move_still_counts(hierarchy: Hierarchy) -> None:
+def test_cpu_time_before_a_move_counts(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     _use(kernel, "a", 2.0)
@@ -185,7 +185,7 @@ def _use(kernel: FakeCgroupKernel, job: str, seconds: float, node: str = "node-0
                 files["cpu.stat"] = f"usage_usec {int(files['cpu.stat'].split()[1]) + int(seconds * 1e6)}"
 
 
-def test_a_removed_job_leaves_no_group_anywhere(hierarchy: Hierarchy) -> None:
+def test_removed_job_leaves_no_group(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     control.make_job("node-0", "a")
     control.move("a", "node-0", "node-1")
@@ -197,14 +197,14 @@ def test_a_removed_job_leaves_no_group_anywhere(hierarchy: Hierarchy) -> None:
     assert [group for group in kernel.files if "sterna" in group] == []
 
 
-def test_what_still_runs_keeps_its_groups(hierarchy: Hierarchy) -> None:
+def test_close_keeps_groups_of_running_processes(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     control.close()
     assert any("node-0/a" in group for group in kernel.groups_of(101))
 
 
-def test_what_a_killed_daemon_left_empty_is_swept_and_nothing_else(hierarchy: Hierarchy) -> None:
+def test_sweep_removes_only_empty_groups(hierarchy: Hierarchy) -> None:
     kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "runs")
     control.make_job("node-0", "starting")
@@ -220,7 +220,7 @@ def test_what_a_killed_daemon_left_empty_is_swept_and_nothing_else(hierarchy: Hi
     assert weight_of(kernel, "") == weight_of(kernel, "node-0")
 
 
-def test_folders_of_a_machine_without_groups_are_swept_too(tmp_path: Path) -> None:
+def test_sweep_removes_folders_without_control_groups(tmp_path: Path) -> None:
     control = AffinityControl(str(tmp_path / "groups"))
     control.make_node("node-0", [0])
     control.make_node("node-1", [0])
@@ -234,7 +234,7 @@ def test_folders_of_a_machine_without_groups_are_swept_too(tmp_path: Path) -> No
     ]
 
 
-def test_words_say_what_is_in_force() -> None:
+def test_description_names_the_available_controllers() -> None:
     assert legacy_control(legacy_kernel()).words == "cgroup v1: weight, cpuset, memory"
     assert UnifiedControl(v2_kernel(), f"{V2}/sterna").words == "cgroup v2: weight, cpuset, memory"
     assert UnifiedControl(v2_kernel("cpu", "memory"), f"{V2}/sterna").words == "cgroup v2: weight, memory"
@@ -250,14 +250,14 @@ MOUNTS = """\
 """
 
 
-def test_a_survey_finds_joint_hierarchies() -> None:
+def test_parse_mounts_finds_joint_hierarchies() -> None:
     found = parse_mounts(MOUNTS, "3:cpu,cpuacct:/\n2:cpuset:/\n0::/\n")
     assert found == CgroupMounts(
         {"cpu": "/v1/cpu,cpuacct", "cpuacct": "/v1/cpu,cpuacct", "cpuset": "/v1/cpuset"}, "/v2", "/v2"
     )
 
 
-def test_a_survey_finds_our_own_group_also_where_only_a_part_of_the_tree_is_mounted(tmp_path: Path) -> None:
+def test_parse_mounts_finds_the_own_group_in_a_partly_mounted_tree(tmp_path: Path) -> None:
     (tmp_path / "user.slice").mkdir()
     line = f"27 24 0:25 {{root}} {tmp_path} rw - cgroup2 cgroup rw\n"
     own = "0::/box/user.slice\n"
@@ -266,11 +266,11 @@ def test_a_survey_finds_our_own_group_also_where_only_a_part_of_the_tree_is_moun
     assert parse_mounts(line.format(root="/other"), own).unified == str(tmp_path), "not to be seen: the top of what is"
 
 
-def test_a_machine_without_control_groups_has_none() -> None:
+def test_parse_mounts_without_control_groups_is_empty() -> None:
     assert parse_mounts("24 1 0:22 / / rw - ext4 disk rw\n", "") == CgroupMounts({})
 
 
-def test_version_one_is_used_where_it_has_the_weights(tmp_path: Path) -> None:
+def test_version_1_is_selected_where_it_has_the_cpu_controller(tmp_path: Path) -> None:
     kernel = legacy_kernel()
     kernel.mount_unified(V2)
     control = find_control(tmp_path, CgroupMounts({"cpu": CPU, "cpuset": CPUSET}, V2, V2), kernel)
@@ -279,7 +279,7 @@ def test_version_one_is_used_where_it_has_the_weights(tmp_path: Path) -> None:
     assert any(group.startswith(V2) for group in control.make_job("node-0", "a")), "version 2 ends a group at once"
 
 
-def test_without_the_right_to_make_groups_cores_and_shares_are_asked_for(tmp_path: Path) -> None:
+def test_affinity_is_selected_without_permission_to_create_groups(tmp_path: Path) -> None:
     kernel = legacy_kernel()
     kernel.locked.update(kernel.files)
     control = find_control(tmp_path, CgroupMounts({"cpu": CPU}), kernel)
@@ -300,21 +300,21 @@ def delegated_group_kernel(*inside: int) -> FakeCgroupKernel:
     return kernel
 
 
-def test_a_delegated_group_in_which_we_are_alone_is_divided(tmp_path: Path) -> None:
+def test_delegated_group_with_only_the_daemon_is_used(tmp_path: Path) -> None:
     kernel = delegated_group_kernel(os.getpid())
     control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, UnifiedControl)
     assert kernel.groups_of(os.getpid()) == {f"{V2}/user.slice/mine/supervisor"}
 
 
-def test_a_group_with_others_inside_is_left_alone(tmp_path: Path) -> None:
+def test_group_with_other_processes_is_not_used(tmp_path: Path) -> None:
     kernel = delegated_group_kernel(os.getpid(), 4242)
     control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, AffinityControl)
     assert kernel.groups_of(4242) == {f"{V2}/user.slice/mine"}
 
 
-def test_the_next_group_above_will_do_if_it_is_ours_and_empty(tmp_path: Path) -> None:
+def test_empty_writable_parent_group_is_used(tmp_path: Path) -> None:
     kernel = delegated_group_kernel()
     kernel.make(f"{V2}/user.slice/mine/shell")
     for pid in (os.getpid(), 4242):
@@ -324,7 +324,7 @@ def test_the_next_group_above_will_do_if_it_is_ours_and_empty(tmp_path: Path) ->
     assert any(group.startswith(f"{V2}/user.slice/mine/sterna-") for group in kernel.files)
 
 
-def test_a_daemon_that_comes_back_from_elsewhere_finds_its_groups(tmp_path: Path) -> None:
+def test_daemon_started_in_another_group_finds_its_groups(tmp_path: Path) -> None:
     kernel = legacy_kernel()
     first = find_control(tmp_path, CgroupMounts({"cpu": CPU, "cpuset": CPUSET}), kernel)
     first.make_node("node-0", [0])

@@ -99,5 +99,6 @@ def _number(error: click.UsageError) -> str:
         return ""
     noun = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
     least = getattr(kind, "min", None)
-    bound = "" if least is None else f" of at least {least:g}"
+    shown = f"{least:,}" if isinstance(least, int) else f"{least or 0:g}"
+    bound = "" if least is None else f" of at least {shown}"
     return f"{error.param.opts[0]} {found[1]}: give {noun}{bound}."

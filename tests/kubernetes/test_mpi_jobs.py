@@ -41,6 +41,10 @@ def _is_running(cluster: Operated, name: str) -> bool:
     return pod is not None and pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
+def _is_launcher_running(cluster: Operated) -> bool:
+    return any(_is_running(cluster, name) for name in names_of(cluster.pods()) if "launcher" in name)
+
+
 def test_it_is_resumed_with_as_many_workers_as_there_is_room_for(cluster: Operated, job: Object) -> None:
     """VODA-58 to 63: suspended jobs are started; workers of the scheduler `sterna` are bound by Sterna."""
     names = [f"keras-worker-{index}" for index in range(4)]
@@ -53,6 +57,8 @@ def test_it_is_resumed_with_as_many_workers_as_there_is_room_for(cluster: Operat
 def test_it_is_scaled_in_place_when_others_come(cluster: Operated, job: Object) -> None:
     """VODA-64 to 70: the number of replicas changes, the workers that stay are the same pods."""
     cluster.until(lambda: len(workers(cluster)) == 4, "four workers")
+    # A launcher that starts after the resize reads the current host list, and is not annotated.
+    cluster.until(lambda: _is_launcher_running(cluster), "a launcher that runs")
     uid = cluster.api.get(f"{PODS}/keras-worker-0")["metadata"]["uid"]
     cluster.submit(a_training_job("rigid", workers=2))
     cluster.until_running("rigid", 2)

@@ -125,7 +125,7 @@ def test_a_return_is_acted_on_when_it_is_due() -> None:
 
 def test_the_option_anew_counts_the_time_since_the_last_return() -> None:
     """VODA-37: with a threshold of 100 and returns after once the time run, both take turns of 100 s until they end."""
-    run = a_run(two_long_jobs(1000), "1x1", "tiresias:threshold=100:promote=1:anew=true")
+    run = a_run(two_long_jobs(1000), "1x1", "tiresias:threshold=100:promote=1:since_promotion=true")
     assert run.log.times("START")[:8] == [0, 100, 200, 300, 400, 500, 600, 700]
 
 

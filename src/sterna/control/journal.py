@@ -283,7 +283,7 @@ def read_opening(path: str | Path) -> Opening:
         if line.version != VERSION:
             raise UserError(
                 f"'{path}' was written by another version of Sterna: its form is {line.version}, this one reads "
-                f"{VERSION}; read it with that version, or write it anew with --journal."
+                f"{VERSION}; read it with that version, or write a new one with --journal."
             )
         return line
     raise UserError(f"'{path}' is not a journal: its first line does not say so; write one with --journal.")
@@ -321,7 +321,7 @@ def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Roun
 
 
 _GZIP = b"\x1f\x8b"
-_WHOLE_COPY = "get a whole copy of the file, or write it anew with --journal"
+_WHOLE_COPY = "get a whole copy of the file, or write a new one with --journal"
 
 
 @contextmanager

@@ -30,7 +30,5 @@ def make_nodes(spec: str, racks: int) -> Nodes:
         raise UserError(f"--racks {racks}: give at least one rack.")
     nodes = simulated_nodes(spec, racks)
     if racks > len(nodes):
-        raise UserError(
-            f"--racks {racks}: --nodes {spec} has too few nodes for so many racks; give at most {len(nodes)}."
-        )
+        raise UserError(f"--racks {racks}: --nodes {spec} has fewer nodes than racks; give at most {len(nodes)}.")
     return nodes

@@ -186,11 +186,11 @@ class _Narrative:
         if had and not has:
             up = {name for name, is_open in zip(snapshot.nodes.name, snapshot.nodes.is_open, strict=True) if is_open}
             gone = [name for name in self._assignment if name and name not in up]
-            why = f"{', '.join(gone)} went away" if gone else "nobody decided so"
+            why = f"{', '.join(gone)} went away" if gone else "no round decided it"
             self._add_event(recorded, "lost", f"lost its {format_count(had, 'worker')}: {why}.")
         elif had != has:
             self._close_wait(recorded)
-            self._add_event(recorded, "found", f"has {workers_on(assignment)} instead of {had}; nobody decided so.")
+            self._add_event(recorded, "found", f"has {workers_on(assignment)} instead of {had} without a decision.")
         self._assignment = assignment
 
     def _change(self, recorded: Round, action: Action) -> None:

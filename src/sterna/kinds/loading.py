@@ -32,7 +32,7 @@ _LEFT_OUT = {
     "Secret": "jobs use the files of this machine",
     "Namespace": "there is one namespace here",
     "Service": "replicas find one another on loopback",
-    "ServiceAccount": "jobs have the rights of whoever runs them",
+    "ServiceAccount": "jobs have the rights of the user who runs them",
 }
 
 

@@ -32,7 +32,7 @@ class ElasticTiresias:
     threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
     compact: int = knob(10, "With more waiting jobs than this, jobs of the second queue shrink to their minimum.")
-    anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
+    since_promotion: bool = knob(False, "Count run time since the last promotion, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class ElasticTiresias:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
-        queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
+        queues = assign_queues(snapshot, self.threshold, self.promote, self.since_promotion)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         target = admit(snapshot, queues, gittins, keeps_running=False)
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
@@ -50,7 +50,7 @@ class ElasticTiresias:
             low = queues.is_second & (target > 0)
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
-        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.anew)
+        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.since_promotion)
         return Target(target, until, queues.promoted, partial(queue_order, snapshot, queues, gittins, False))
 
 

@@ -25,7 +25,7 @@ class Tiresias:
 
     threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
-    anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
+    since_promotion: bool = knob(False, "Count run time since the last promotion, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __post_init__(self) -> None:
@@ -34,10 +34,10 @@ class Tiresias:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
-        queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
+        queues = assign_queues(snapshot, self.threshold, self.promote, self.since_promotion)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         target = admit(snapshot, queues, gittins)
-        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.anew)
+        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.since_promotion)
         return Target(target, until, queues.promoted, partial(queue_order, snapshot, queues, gittins, True))
 
 

@@ -64,7 +64,7 @@ class SavedOutput:
             self.notices.append(f"{self.without_value:,} of the matched lines hold a value that is no number (NaN).")
         if self.backwards:
             self.notices.append(
-                f"The step goes back {self.backwards:,} times; if it is counted anew in each epoch, print one that is "
+                f"The step goes back {self.backwards:,} times; if it restarts in each epoch, print one that is "
                 "not, or growth is judged on the first epoch only."
             )
 

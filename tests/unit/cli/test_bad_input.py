@@ -47,7 +47,7 @@ OPTIONS = [
     (["--limit", "0"], "--limit 0"),
     (["--limit", "few"], "--limit few: give a whole number. See 'sterna simulate --help'."),
     (["--restart-cost", "much"], "--restart-cost much: give a number."),
-    (["--racks", "99"], "--nodes 2x8 has too few nodes for so many racks; give at most 2."),
+    (["--racks", "99"], "--nodes 2x8 has fewer nodes than racks; give at most 2."),
     (["--policy", "fifo:"], "In 'fifo:' nothing follows a colon"),
     (["--policy", "fifo,srjf"], "to see several side by side use sterna compare --policies fifo,srjf."),
     (["--policy", "all"], "use sterna compare --policies all."),

@@ -113,7 +113,7 @@ def test_a_missing_operator_is_reported(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=1, resources=GPU)
     with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
-    assert document["notices"][0].endswith("nobody decides; see that one runs.")
+    assert document["notices"][0].endswith("no job is scheduled; see that one runs.")
     assert document["events"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
     assert document["changes"][0]["sentence"].startswith("There is room for it now")
 

@@ -62,7 +62,7 @@ def test_missing_round_is_rejected(journal: Path) -> None:
         numbers(journal)
     assert str(refusal.value) == (
         f"'{journal}', line 4: found round 2, expected round 1, so lines are missing, repeated or out of order; "
-        "get a whole copy of the file, or write it anew with --journal."
+        "get a whole copy of the file, or write a new one with --journal."
     )
 
 

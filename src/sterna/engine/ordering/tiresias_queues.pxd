@@ -12,9 +12,9 @@ cdef bint _IS_COMPILED
     second=uint8_t[:], returns=uint8_t[:], workers=whole[:], executed=real[:], ran=real[:], waiting_since=real[:],
     now=double, due=double, next_return=double, any_returns=bint, is_ranked=bint, row=cython.Py_ssize_t
 )
-cpdef assign_queues(snapshot, double threshold, double promote, bint anew)
+cpdef assign_queues(snapshot, double threshold, double promote, bint since_promotion)
 
-cdef _run_seconds(jobs, bint anew)
+cdef _run_seconds(jobs, bint since_promotion)
 
 @cython.locals(
     second=flag[:], barred=flag[:], workers=whole[:], table=int64_t[:, :], waiting=cython.Py_ssize_t,
@@ -30,6 +30,6 @@ cdef _service_in_queue(jobs, queues)
     second=flag[:], barred=flag[:], given=whole[:], workers=whole[:], ran=real[:], used=real[:], cost=whole[:],
     now=double, until=double, demotion=double, left=double, is_wanted=bint, row=cython.Py_ssize_t
 )
-cpdef next_queue_change(snapshot, queues, target, double threshold, double promote, bint anew)
+cpdef next_queue_change(snapshot, queues, target, double threshold, double promote, bint since_promotion)
 
 cdef _readable(column)

@@ -53,7 +53,7 @@ class Queues(NamedTuple):
     """Time of the next return to the first queue."""
 
 
-def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
+def assign_queues(snapshot: Snapshot, threshold: float, promote: float, since_promotion: bool) -> Queues:
     """Return the queue of each job; `promote` is the multiple of its run time that a job waits for its return."""
     jobs, now = snapshot.jobs, snapshot.now + CROSSED
     is_second = jobs.attained > threshold - CROSSED
@@ -63,7 +63,11 @@ def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bo
         return Queues(is_second, None, NEVER)
     promoted = np.zeros(len(is_second), dtype=np.bool_)
     second, returns = is_second.view(np.uint8), promoted.view(np.uint8)
-    workers, executed, ran = _readable(jobs.workers), _readable(jobs.executed), _readable(_run_seconds(jobs, anew))
+    workers, executed, ran = (
+        _readable(jobs.workers),
+        _readable(jobs.executed),
+        _readable(_run_seconds(jobs, since_promotion)),
+    )
     waiting_since, is_ranked = _readable(jobs.waiting_since), jobs.has_priorities
     next_return, any_returns = NEVER, False
     for row in range(len(workers)):
@@ -76,9 +80,9 @@ def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bo
     return Queues(is_second, promoted if any_returns else None, next_return)
 
 
-def _run_seconds(jobs: Jobs, anew: bool) -> Floats:
+def _run_seconds(jobs: Jobs, since_promotion: bool) -> Floats:
     """Return the seconds that each job has run, in all or since it last returned to the first queue."""
-    return jobs.executed - jobs.executed_before if anew else jobs.executed
+    return jobs.executed - jobs.executed_before if since_promotion else jobs.executed
 
 
 def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Ints:
@@ -171,12 +175,12 @@ def _read_barred(jobs: Jobs) -> Any:
 
 
 def next_queue_change(
-    snapshot: Snapshot, queues: Queues, target: Ints, threshold: float, promote: float, anew: bool
+    snapshot: Snapshot, queues: Queues, target: Ints, threshold: float, promote: float, since_promotion: bool
 ) -> float:
     """Return when a job next changes queue without any event, if another job can gain by it."""
     jobs, now = snapshot.jobs, snapshot.now
     second, barred, given = queues.is_second.view(np.uint8), _read_barred(jobs), _readable(target)
-    workers, ran = _readable(jobs.workers), _readable(_run_seconds(jobs, anew))
+    workers, ran = _readable(jobs.workers), _readable(_run_seconds(jobs, since_promotion))
     used, cost = _readable(_service_in_queue(jobs, queues)), _readable(snapshot.cost(target))
     until, demotion, is_wanted = queues.next_return, NEVER, False
     for row in range(len(given)):

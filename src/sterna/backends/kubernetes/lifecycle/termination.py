@@ -83,7 +83,7 @@ def termination_message(pod: PodRow) -> str:
     if cause is TerminationCause.EVICTED:
         return f"{who} was evicted from {pod.node} ({pod.reason})"
     if cause is TerminationCause.LOST:
-        return f"{who} was lost on {pod.node}: nobody saw how it ended"
+        return f"{who} was lost on {pod.node}: it left no exit record"
     if pod.exit_code is None:
         return f"{who} ended: {pod.reason}"
     reason = f" ({pod.reason})" if pod.reason not in ("", "Error") else ""

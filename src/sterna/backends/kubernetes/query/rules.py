@@ -53,7 +53,7 @@ def current_rules(reader: ApiReader, now: float) -> CurrentRules:
     silent_seconds = now - parse_timestamp(lease.spec.renew_time)
     if not lease.spec.holder_identity or silent_seconds > _STALE_SECONDS:
         silence = f" for {silent_seconds:.0f} s" if lease.spec.renew_time else ""
-        what = f"No operator has renewed its Lease{silence}: nobody decides; see that one runs."
+        what = f"No operator has renewed its Lease{silence}: no job is scheduled; see that one runs."
         return CurrentRules(default_rules(), what)
     try:
         return CurrentRules(msgspec.json.decode(lease.metadata.annotations[RULES], type=PolicyView))

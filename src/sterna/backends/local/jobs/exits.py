@@ -109,7 +109,7 @@ class ExitHandler:
         return ending.asked or replica.leaving or bool(attempt.stopping)
 
     def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: ProcessExit) -> None:
-        how = "was lost: nobody saw how it ended" if ending.lost else f"ended with code {ending.code}"
+        how = "was lost: it left no exit record" if ending.lost else f"ended with code {ending.code}"
         if ending.why:
             how = f"could not be started: {ending.why.removesuffix('.')}"
         if self._reconciler.drop(job, attempt, replica):

@@ -192,7 +192,7 @@ def test_a_standby_reads_the_persisted_state_that_the_leader_writes() -> None:
     assert story.entry.stage is Stage.ENDED
     story.state.is_standing_by = False
     story.job(status={"sterna": {"moves": 5}})
-    assert story.entry.job.persisted.moves == 0, "whoever acts knows better than what it wrote"
+    assert story.entry.job.persisted.moves == 0, "the leader trusts its own state over a stale object"
 
 
 def test_what_cannot_be_read_of_a_memory_is_forgotten_and_nothing_else() -> None:

@@ -239,7 +239,7 @@ def test_a_deleted_pod_is_no_failure_whatever_its_exit_code() -> None:
         pytest.param(
             failed_pod(W0, None),
             TerminationCause.LOST,
-            "worker-0 was lost on a: nobody saw how it ended",
+            "worker-0 was lost on a: it left no exit record",
             id="without a word",
         ),
         pytest.param(

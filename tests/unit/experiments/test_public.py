@@ -156,5 +156,5 @@ def test_cluster_has_racks_that_cost_speed() -> None:
     fast = sterna.simulate(trace, "4x2", "fifo", cross_node_penalty=0.2)
     assert slow.times.completion.tolist() == pytest.approx([100 / 0.8 / 0.8])
     assert fast.times.completion.tolist() == pytest.approx([100 / 0.8])
-    with pytest.raises(sterna.UserError, match=r"^racks 9: nodes 4x2 has too few nodes"):
+    with pytest.raises(sterna.UserError, match=r"^racks 9: nodes 4x2 has fewer nodes than racks"):
         sterna.Cluster("4x2", racks=9)

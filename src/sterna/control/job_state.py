@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 
 import msgspec
 
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Mark
+
+
+class SaveEvidence(StrEnum):
+    """What is known about a job's ability to save."""
+
+    NONE = "none"
+    """Nothing: the job is treated as one that cannot save."""
+    DECLARED = "declared"
+    """Its manifest names a checkpoint."""
+    REGISTERED = "registered"
+    """Its process registered a function that saves on request."""
+    SAVED = "saved"
+    """It has reported a checkpoint."""
+    BROKEN = "broken"
+    """It said that it can save, was stopped, and began again from nothing: treated as one that cannot save."""
 
 
 class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -41,15 +57,30 @@ class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
     """Step of the last checkpoint; -1: unknown."""
     lost_seconds: float = 0.0
     """Run time that was in no checkpoint when an attempt ended."""
+    save: SaveEvidence = SaveEvidence.NONE
+    spent: float = 0.0
+    """Device-seconds that stops, resizes and moves have cost the job so far: the sum of `Action.price`."""
+    failures: int = 0
+    """Failures in a row; 0 after an attempt that ran well."""
+    ran_well: bool = False
+    """An attempt reported progress, or ran for a while, before it ended: a later failure keeps the job's place."""
+    exit_code: int | None = None
+    """Exit code of the last attempt that failed."""
     step: int | None = None
     """Last reported progress, with `total`, `metric` and `value`."""
     total: int | None = None
     metric: str = ""
     value: float | None = None
 
+    @property
+    def can_save(self) -> bool:
+        """True if the job has shown that it can save and has not failed to."""
+        return self.save not in (SaveEvidence.NONE, SaveEvidence.BROKEN)
+
     def apply(self, action: Action, now: float, nodes: Sequence[str], evictor: str = "") -> None:
         """Update everything that an action changes besides the assignment. `nodes`: names by row of the snapshot;
         `evictor`: name of the job that `action.evictor` stands for."""
+        self.spent += action.price
         if action.cpu_share is not None:
             self.cpu_share = action.cpu_share
         if action.kind is ActionKind.MIGRATE:

@@ -43,6 +43,8 @@ class Resizing(Enum):
     """Workers join and leave a running process group (`sterna.agent.world`)."""
     TORCHRUN = "torchrun"
     """torchrun's elastic agents."""
+    NONE = "none"
+    """Not at all: the number of workers is fixed."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class JobSpec:
     """The job is complete when worker 0 has succeeded, not only when every worker has."""
     grace_seconds: float = 30.0
     resizing: Resizing = Resizing.RESTART
+    checkpoint: str = ""
+    """Where the manifest says that the job saves its checkpoints; empty: it does not say."""
     progress: ProgressSpec = ProgressSpec()
     ttl_seconds: float | None = None
     """Time after its end at which the job is deleted; None: never."""

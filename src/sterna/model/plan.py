@@ -54,6 +54,9 @@ class Action(NamedTuple):
     """New weight of the job on the CPUs of a shared node: 1 is an equal share. None: unchanged."""
     evictor: JobKey = NO_JOB
     """Job that this one makes room for. Stored like a mark, so that the two do not swap again."""
+    price: float = 0.0
+    """Device-seconds that the change is expected to cost the job: devices x (unsaved work + restart time). Stored like
+    a mark: the backend adds it to the `spent` column."""
 
 
 class Outcome(Enum):

@@ -116,7 +116,25 @@ class Jobs:
         "Fraction of the improvement so far that the job gained per second recently; NaN if unknown.", np.nan
     )
     growth_since = OptionalColumn[np.float64]("Time of the last change of the growth category.", -NEVER)
-    unsaved = OptionalColumn[np.float64]("Seconds of work since the last checkpoint.", 0.0)
+    unsaved = OptionalColumn[np.float64]("Seconds of work that a stop now would lose.", 0.0)
+    can_save = OptionalColumn[np.int64](
+        "1 if the job has shown that it can save; else it is not stopped for order, growth or balance.", 1
+    )
+    restart_seconds = OptionalColumn[np.float64](
+        "Estimated time without progress after a restart; NaN: `Snapshot.restart_seconds`.", np.nan
+    )
+    resize_seconds = OptionalColumn[np.float64](
+        "Estimated time without progress at a resize in place; NaN: a resize is a checkpoint and a restart.", np.nan
+    )
+    spent = OptionalColumn[np.float64](
+        "Mark: device-seconds that stops, resizes and moves have cost the job so far.", 0.0
+    )
+    may_preempt = OptionalColumn[np.int64](
+        "0 if the job failed before it ran well: it starts only on free capacity.", 1
+    )
+    not_before = OptionalColumn[np.float64](
+        "Earliest time of the next start; until then the job keeps its place in the queue but does not start.", -NEVER
+    )
     moves = OptionalColumn[np.int64]("Mark: number of moves.", 0)
     moved_at = OptionalColumn[np.float64]("Mark: time of the last move.", -NEVER)
     moved_from = OptionalColumn[np.int64]("Mark: node that the job left in its last move; -1 if none.", -1)
@@ -221,6 +239,9 @@ class Snapshot:
     """Pending serving pods."""
     has_cpu_shares: bool = False
     """Some job's CPU share is not 1; to a migration: a CPU share rule is active."""
+    evicts_unsaved: bool = False
+    """The administrator allows serving pods and higher priorities to stop jobs that have not shown that they can
+    save."""
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Snapshot:

@@ -285,7 +285,7 @@ class SimulatedBackend:
     # Actions.
 
     def _execute(self, action: Action) -> None:
-        kind, key, place, before, after, mark, _, _ = action
+        kind, key, place, before, after, mark, _, _, _ = action
         if not self.table.holds(place, key):  # jobs arrived or ended after the decision
             place = self.table.place_of(key)
         if kind is _STOP:

@@ -40,7 +40,7 @@ def simulated() -> Backend:
 
 
 def simulated_with_costs_and_faults() -> Backend:
-    costs = Costs(restart_seconds=2, lost_work_seconds=1, cross_node_penalty=0.1)
+    costs = Costs(restart_seconds=2, checkpoint_seconds=1, cross_node_penalty=0.1)
     faults = [Fault(0, 15, 20), Fault(1, 30, 10), Fault(2, 32, 10)]
     return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), SimulationConfig(costs=costs, faults=faults))
 
@@ -58,7 +58,7 @@ def shared() -> Backend:
         np.zeros(len(jobs), dtype=np.int64),
     )
     return SharedBackend(
-        workload, shared_nodes(3, 4.0), SharedConfig(costs=Costs(restart_seconds=2, lost_work_seconds=1))
+        workload, shared_nodes(3, 4.0), SharedConfig(costs=Costs(restart_seconds=2, checkpoint_seconds=1))
     )
 
 

@@ -34,7 +34,7 @@ def test_every_start_costs_a_restart_and_work_done_is_kept() -> None:
 
 @pytest.mark.parametrize(("lost", "thrown_away"), [(4, 4), (15, 15), (30, 15)])
 def test_a_stop_throws_away_at_most_what_was_done_since_the_start(lost: float, thrown_away: float) -> None:
-    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, lost_work_seconds=lost))
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, checkpoint_seconds=lost))
     assert run.finish == {"short": 35, "long": 125 + thrown_away}
     assert run.backend.counters.lost_seconds == thrown_away
 
@@ -52,7 +52,7 @@ def test_a_resize_is_a_restart() -> None:
 
 def test_a_resize_without_restart_costs_its_own_time_and_loses_nothing() -> None:
     """a: 70 left at 20; from 21 on one worker, 56 left at 35; from 36 on two: 64."""
-    costs = Costs(restart_seconds=5, rescale_seconds=1, lost_work_seconds=3)
+    costs = Costs(restart_seconds=5, rescale_seconds=1, checkpoint_seconds=3)
     run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=costs)
     assert run.finish == {"b": 35, "a": 64}
     assert run.backend.counters.lost_seconds == 0
@@ -68,7 +68,7 @@ def test_a_resize_does_not_cut_a_start_short() -> None:
 
 def test_a_resize_by_restart_loses_work_like_a_stop() -> None:
     """a: at 20 it loses 3 s on two workers, 76 left; at 35 3 s on one, 76 - 10 + 3 = 69 left: 40 + 34.5."""
-    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, lost_work_seconds=3))
+    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, checkpoint_seconds=3))
     assert run.finish == {"b": 35, "a": 74.5}
     assert run.backend.counters.lost_seconds == 9
 
@@ -81,7 +81,7 @@ def test_a_resize_in_place_saves_nothing(lost: float, thrown_away: float) -> Non
         a_job("b", 2, submit=10, remaining=100),
         a_job("c", 4, submit=11, remaining=4),
     ]
-    costs = Costs(rescale_seconds=0, lost_work_seconds=lost)
+    costs = Costs(rescale_seconds=0, checkpoint_seconds=lost)
     run = a_run(jobs, "1x4", "elastic-srjf", costs=costs)
     assert run.backend.counters.lost_seconds == pytest.approx(thrown_away)
     assert run.backend.counters.device_seconds == pytest.approx(400 + 100 + 4 + thrown_away)
@@ -96,7 +96,7 @@ def test_what_a_stop_has_saved_is_not_lost_by_the_next_one() -> None:
         a_job("d", 1, submit=40, remaining=5),
         a_job("e", 2, submit=45, remaining=10),
     ]
-    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=0, lost_work_seconds=1000))
+    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=0, checkpoint_seconds=1000))
     assert run.backend.counters.resizes == 2
     assert run.backend.counters.lost_seconds == pytest.approx((20 + 10) + (20 + 5))
 
@@ -108,7 +108,7 @@ def test_work_from_before_a_resize_is_lost_though_the_resize_still_goes_on() -> 
         a_job("b", 1, submit=10, remaining=10),
         a_job("c", 2, submit=12, remaining=2),
     ]
-    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=5, lost_work_seconds=1000))
+    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=5, checkpoint_seconds=1000))
     assert run.backend.counters.lost_seconds == pytest.approx(20 + 2)
 
 
@@ -144,7 +144,7 @@ def test_restart_time_counts_as_use_of_devices_but_not_as_progress() -> None:
 
 def test_a_job_stopped_while_it_starts_has_lost_nothing_but_time() -> None:
     """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts again: 80 + 50 + 100."""
-    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=50, lost_work_seconds=9))
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=50, checkpoint_seconds=9))
     assert run.finish == {"short": 80, "long": 230}
     assert run.backend.counters.lost_seconds == 0
 

@@ -27,7 +27,7 @@ def test_a_lost_node_strikes_its_jobs_and_no_others() -> None:
 
 def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> None:
     """a: 7 s of work until 10, of which 3 are kept; from 30 on 3 s of start and 97 s of work."""
-    costs = Costs(restart_seconds=3, lost_work_seconds=4)
+    costs = Costs(restart_seconds=3, checkpoint_seconds=4)
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)], costs=costs)
     assert run.finish == {"a": 130, "b": 103}
     assert run.backend.counters.lost_seconds == 4
@@ -83,7 +83,7 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
         for n in range(24)
     ]
     faults = random_faults(4, 200.0, 30.0, 2000.0, seed=5)
-    costs = Costs(restart_seconds=2, lost_work_seconds=3, cross_node_penalty=0.2)
+    costs = Costs(restart_seconds=2, checkpoint_seconds=3, cross_node_penalty=0.2)
 
     def once() -> Run:
         return a_run(jobs, "4x4", policy, placement, costs=costs, faults=faults)

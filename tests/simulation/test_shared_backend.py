@@ -82,7 +82,7 @@ def test_new_jobs_are_spread_by_count() -> None:
 
 
 def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
-    backend = backend_on_first_node(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
+    backend = backend_on_first_node(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, checkpoint_seconds=50))
     assignment = backend.observe().assignments[JobKey(0)]
     backend.apply(
         Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)]))
@@ -94,7 +94,7 @@ def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
 
 def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
     """DRAGON-88: saved at 30 s, moved at 40 s, so that 10 s of 4 cores are done again after 5 s of restart."""
-    backend = backend_on_first_node(some_jobs((0, 400)), costs=Costs(restart_seconds=5, lost_work_seconds=30))
+    backend = backend_on_first_node(some_jobs((0, 400)), costs=Costs(restart_seconds=5, checkpoint_seconds=30))
     assert backend.wait(40.0)
     assert backend.observe().jobs.unsaved.tolist() == [10]
     move_job(backend, 0)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from sterna.engine.admission import admit
 from sterna.engine.gpu_partitions import merge_decisions, split_by_gpu_type
 from sterna.engine.negotiation import negotiate_placement
+from sterna.engine.price import put_prices_on
+from sterna.engine.priced_policy import PricedPolicy
 from sterna.engine.projection import DraftPlan, add_cpu_shares, add_moves, compose_plans, project_plan
 from sterna.engine.reasons import explain_actions
 from sterna.engine.registry import CpuShare, Migration, Placed, Placement, Policy, Reservation, Reserved, Target
@@ -77,6 +79,8 @@ def _decide(snapshot: Snapshot, rules: Rules) -> Decision:
     if rules.cpu_share is not None or snapshot.has_cpu_shares:
         actions, until = add_cpu_shares(snapshot, actions, until, rules.cpu_share)
 
+    actions = put_prices_on(snapshot, actions)
+
     # 9. Explain, when a caller asks for the reasons.
     def explain() -> Sequence[Reason]:
         return explain_actions(snapshot, offered, actions)
@@ -88,10 +92,11 @@ def _target_and_place(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Targe
     """Return the snapshot that the policy was given in the end, its target, the placement of that, and whether the
     plan is provisional: it was negotiated, or some nodes accept no new workers."""
     offered = admit(snapshot)  # 2. Admit: cap each job at what the cluster can hold.
-    target = rules.policy(offered)  # 3. Target: the number of workers of each job.
+    policy = PricedPolicy(rules.policy)
+    target = policy(offered)  # 3. Target: the number of workers of each job, changed only where that pays.
     placed = rules.placement(offered, target.workers)  # 4. Place: nodes for the workers.
     if placed.misfits:  # 5. Negotiate: the policy decides again without what does not fit.
-        return *negotiate_placement(offered, target, placed, rules.policy, rules.placement), True
+        return *negotiate_placement(offered, target, placed, policy, rules.placement), True
     return offered, target, placed, not snapshot.nodes.is_open_to_all
 
 

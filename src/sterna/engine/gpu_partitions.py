@@ -257,9 +257,9 @@ def _to_whole(snapshot: Snapshot, part: GpuPartition, actions: Sequence[Action])
     if not actions:
         return
     rows, nodes, assignments = part.jobs.tolist(), part.nodes.tolist(), snapshot.assignments
-    for kind, key, row, _, after, mark, cpu_share, evictor in actions:
-        assignment = _renumber(after, nodes) if after.workers else NOWHERE
-        yield Action(kind, key, rows[row], assignments.get(key, NOWHERE), assignment, mark, cpu_share, evictor)
+    for action in actions:
+        after = _renumber(action.after, nodes) if action.after.workers else NOWHERE
+        yield action._replace(row=rows[action.row], before=assignments.get(action.key, NOWHERE), after=after)
 
 
 class _OtherPartitions:

@@ -46,8 +46,10 @@ class SimulationOptions(TypedDict, total=False):
     """Seconds without progress at every start, move and resize."""
     rescale_cost: float | None
     """Seconds without progress at a resize; None: `restart_cost`."""
-    lost_work: float
-    """Seconds of work thrown away at every stop, at most."""
+    checkpoint_every: float
+    """Seconds of run time between two checkpoints of a job; 0: jobs save whenever they are stopped."""
+    can_save: float
+    """Share of jobs that can save, from 0 to 1; the others lose all their work when they are stopped."""
     cross_node_penalty: float
     """Fraction of speed lost while a job spans nodes, and again while it spans racks."""
     fail: Sequence[str]
@@ -74,7 +76,8 @@ def make_scenario(
     speedups: str | PathLike[str] | Mapping[str, Sequence[float]] | None = None,
     restart_cost: float = 0.0,
     rescale_cost: float | None = None,
-    lost_work: float = 0.0,
+    checkpoint_every: float = 0.0,
+    can_save: float = 1.0,
     cross_node_penalty: float = 0.0,
     fail: Sequence[str] = (),
     mtbf: float | None = None,
@@ -90,7 +93,7 @@ def make_scenario(
             raise UserError(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )
-    costs = _check_costs(restart_cost, rescale_cost, lost_work, cross_node_penalty)
+    costs = _check_costs(restart_cost, rescale_cost, checkpoint_every, can_save, cross_node_penalty)
     if seed < 0:
         raise UserError(f"--seed {seed}: a seed is a whole number of at least 0.")
     multiples = parse_elastic(elastic) if isinstance(elastic, str) else elastic
@@ -109,13 +112,18 @@ def make_scenario(
     )
 
 
-def _check_costs(restart: float, rescale: float | None, lost_work: float, penalty: float) -> Costs:
+def _check_costs(
+    restart: float, rescale: float | None, checkpoint_every: float, can_save: float, penalty: float
+) -> Costs:
     if not 0 <= penalty < 1:
         raise UserError(f"--cross-node-penalty {penalty:g}: give a share of at least 0 and below 1, e.g. 0.1.")
+    if not 0 <= can_save <= 1:
+        raise UserError(f"--can-save {can_save:g}: give the share of jobs that can save, from 0 to 1, e.g. 0.8.")
     return Costs(
         restart_seconds=_check_seconds("--restart-cost", restart),
         rescale_seconds=None if rescale is None else _check_seconds("--rescale-cost", rescale),
-        lost_work_seconds=_check_seconds("--lost-work", lost_work),
+        checkpoint_seconds=_check_seconds("--checkpoint-every", checkpoint_every),
+        can_save=can_save,
         cross_node_penalty=penalty,
     )
 

@@ -37,7 +37,8 @@ def simulate(
         speedups            speed-ups at 1, 2, 3 .. workers by model, or a YAML file of them
         restart_cost        seconds without progress at every start, move and resize
         rescale_cost        seconds without progress at a resize; None: restart_cost
-        lost_work           seconds of work thrown away at every stop, at most
+        checkpoint_every    seconds of run time between two checkpoints; a stop loses the work since the last
+        can_save            share of jobs that can save; the others lose all their work when they are stopped
         cross_node_penalty  fraction of speed lost across nodes, and again across racks
         fail                nodes that are lost: ["node2@3600+600"]
         mtbf, mttr          mean seconds between random faults of a node, and how long each lasts

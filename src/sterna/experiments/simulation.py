@@ -49,7 +49,9 @@ def run_simulation(
         scenario.knowledge,
         workload,
         nodes,
-        SimulationConfig(costs=scenario.costs, faults=scenario.faults, has_timeline=detailed),
+        SimulationConfig(
+            costs=scenario.costs, faults=scenario.faults, seed=scenario.seed, has_timeline=detailed
+        ),
         seed=scenario.seed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None

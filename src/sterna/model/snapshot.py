@@ -126,6 +126,9 @@ class Jobs:
     resize_seconds = OptionalColumn[np.float64](
         "Estimated time without progress at a resize in place; NaN: a resize is a checkpoint and a restart.", np.nan
     )
+    move_seconds = OptionalColumn[np.float64](
+        "Estimated time without progress at a move in place; NaN: a move is a checkpoint and a restart.", np.nan
+    )
     spent = OptionalColumn[np.float64](
         "Mark: device-seconds that stops, resizes and moves have cost the job so far.", 0.0
     )
@@ -185,6 +188,25 @@ class ColumnSource:
 
     def name_of(self, row: int) -> str:
         return self._names[row]
+
+
+class SelectedJobs:
+    """Source of some rows of another table, with some columns replaced."""
+
+    def __init__(self, jobs: Jobs, rows: Ints, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._jobs, self._rows, self._columns = jobs, rows, columns
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = self._columns[name] if name in self._columns else getattr(self._jobs, name)
+        selected = values[self._rows]
+        selected.flags.writeable = False
+        return selected
+
+    def name_of(self, row: int) -> str:
+        return self._jobs.name_of(self._rows.item(row))
 
 
 class _CappedSource:
@@ -284,6 +306,18 @@ class Snapshot:
     def all_fit(self) -> bool:
         """All jobs are rigid and fit at once, so that no order matters."""
         return self.is_rigid and self.least_units <= self.free_units + self.held_units and self.jobs.barred is None
+
+    @cached_attribute
+    def changes_are_free(self) -> bool:
+        """No stop, resize or move costs any job anything, and every job may preempt and start now."""
+        jobs = self.jobs
+        return not (
+            self.restart_seconds
+            or jobs.unsaved.any()
+            or (jobs.restart_seconds > 0).any()
+            or (jobs.resize_seconds > 0).any()
+            or (jobs.not_before > self.now).any()
+        ) and bool(jobs.can_save.all() and jobs.may_preempt.all())
 
     @cached_attribute
     def cost_table(self) -> CostTable:

@@ -450,7 +450,7 @@ def test_a_journal_that_begins_late_counts_from_its_start(record: Record, journa
 
 
 def test_costs_that_a_journal_does_not_hold_are_noticed(record: Record, journal: Path) -> None:
-    record(several(), "2x2", "srjf", costs=Costs(lost_work_seconds=20))
+    record(several(), "2x2", "srjf", costs=Costs(checkpoint_seconds=20))
     answer: Any = whatif(journal, "fifo")
     assert any("the journal does not hold all costs" in notice for notice in answer["notices"])
 

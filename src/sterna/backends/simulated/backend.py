@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.backends.simulated.config import SimulationConfig
-from sterna.backends.simulated.costs import Fault
-from sterna.backends.simulated.job_table import ComputedColumn, JobStates
+from sterna.backends.simulated.costs import Fault, draw_saving_jobs
+from sterna.backends.simulated.job_table import ComputedColumn, JobStates, Saving
 from sterna.backends.simulated.workload import Workload
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
@@ -58,7 +58,7 @@ class SimulatedBackend:
         self.jobs = workload
         self.costs = config.costs
         self.counters = SimulationCounters()
-        self._has_timeline = config.has_timeline
+        self._has_timeline, self._seed = config.has_timeline, config.seed
         self._room = FreeCapacity(nodes)
         self._open = nodes.is_open.copy()
         self._nodes = self._with_room(nodes)
@@ -93,8 +93,13 @@ class SimulatedBackend:
 
     def _create_states(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
-        keeps_unsaved = self.costs.lost_work_seconds > 0 and not self.costs.resize_loses_work
-        made = JobStates(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
+        can_save = None if self.costs.can_save >= 1 else draw_saving_jobs(len(jobs), self.costs.can_save, self._seed)
+        saving = Saving(
+            self.costs.checkpoint_seconds,
+            None if can_save is None else can_save.tolist(),
+            not self.costs.resize_loses_work,
+        )
+        made = JobStates(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, saving)
         self.states, self.table = made, made.table
         self.table.sources.update(
             {
@@ -112,6 +117,12 @@ class SimulatedBackend:
             "attained": made.attained_line,
             "executed": made.executed_line,
         }
+        if saving.loses_work:
+            self.lines["unsaved"] = _UnsavedSeconds(self)
+        if can_save is not None:
+            self.table.sources["can_save"] = can_save
+        if self.costs.rescale_seconds is not None:
+            self.table.sources["resize_seconds"] = np.full(len(jobs), self.costs.rescale_seconds)
         self._read: list[tuple[str, ComputedColumn]] = []
         """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
@@ -165,6 +176,7 @@ class SimulatedBackend:
             "is_rigid": self._is_rigid,
             "history": self._sorted_history,
             "restart_seconds": self.costs.restart_seconds,
+            "changes_are_free": self.costs.are_free,
         }
         example = Snapshot.from_fields(dict(constants))
         return constants | {
@@ -285,9 +297,11 @@ class SimulatedBackend:
     # Actions.
 
     def _execute(self, action: Action) -> None:
-        kind, key, place, before, after, mark, _, _, _ = action
+        kind, key, place, before, after, mark, _, _, price = action
         if not self.table.holds(place, key):  # jobs arrived or ended after the decision
             place = self.table.place_of(key)
+        if price:
+            self.states.charge(key, place, price)
         if kind is _STOP:
             self.counters.preemptions += 1
             self._stop(key, place)
@@ -298,20 +312,21 @@ class SimulatedBackend:
             self._assign(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
             self.counters.migrations += 1
-            self._account(key, self.costs.lost_work_seconds)
+            self._account(key, loses=True)
             self._assign(key, place, before, after, self.costs.restart_seconds)
         else:
             self.counters.resizes += 1
-            self._account(key, self.costs.lost_work_seconds if self.costs.resize_loses_work else 0.0)
+            self._account(key, loses=self.costs.resize_loses_work)
             self._assign(key, place, before, after, self.costs.resize_seconds)
 
     def _stop(self, row: int, place: int) -> None:
-        self._account(row, self.costs.lost_work_seconds)
+        self._account(row, loses=True)
         self._release(row)
         self.states.mark_waiting(row, place, self.now)
 
-    def _account(self, row: int, lost_seconds: float = 0.0) -> None:
-        """Account for the work of a job since its last event, less what a stop throws away."""
+    def _account(self, row: int, loses: bool = False) -> None:
+        """Account for the work of a job since its last event, less what a change that `loses` work throws away."""
+        lost_seconds = self.states.unsaved_seconds(row, self.now) if loses else 0.0
         self.counters.lost_seconds += self.states.account(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
@@ -375,6 +390,21 @@ class _ActiveJobs:
 
     def name_of(self, row: int) -> str:
         return self._backend.jobs.name[int(self._seen["key"][self._first + row])]
+
+
+class _UnsavedSeconds:
+    """Run time of each active job that a stop would throw away."""
+
+    def __init__(self, backend: SimulatedBackend) -> None:
+        self._states, self._table = backend.states, backend.table
+
+    def at(self, now: float) -> Floats:
+        ran, saving = self._states.unsaved_line.at(now), self._states.saving
+        unsaved: Floats = np.fmod(ran, saving.every_seconds) if saving.every_seconds else np.zeros(len(ran))
+        if saving.can_save is not None:
+            unsaved = np.where(self._table.read("can_save") > 0, unsaved, ran)
+        unsaved.flags.writeable = False
+        return unsaved
 
 
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:

@@ -15,6 +15,8 @@ class SimulationConfig:
 
     costs: Costs = field(default_factory=Costs)
     faults: Sequence[Fault] = ()
+    seed: int = 0
+    """Seed of the draw of the jobs that can save."""
     has_timeline: bool = False
     """Record devices in use and jobs waiting at every event."""
 
@@ -24,7 +26,6 @@ class SharedConfig:
     """Settings of a simulated cluster of CPU-shared nodes."""
 
     costs: Costs = field(default_factory=Costs)
-    """`lost_work_seconds` is the time between two checkpoints."""
     growth: GrowthRule = field(default_factory=GrowthRule)
     report_seconds: float = 5.0
     """Time between two progress reports of a running job."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.model.cluster import Assignment
+from sterna.model.cluster import Assignment, Ints
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,11 @@ class Costs:
     """Time without progress at every start, move and resize by restart."""
     rescale_seconds: float | None = None
     """Time without progress at a resize; None: a resize is a restart."""
-    lost_work_seconds: float = 0.0
-    """Upper bound on the work since the last checkpoint that a stop, a move, a resize by restart or a node failure
-    throws away."""
+    checkpoint_seconds: float = 0.0
+    """Run time between two checkpoints of a job; a stop, a move, a resize by restart or a node failure throws away the
+    work since the last one. 0: jobs save whenever they are stopped."""
+    can_save: float = 1.0
+    """Share of jobs that can save, drawn by the seed; all others lose all their work whenever they are stopped."""
     cross_node_penalty: float = 0.0
     """Fraction of speed lost while replicas span several nodes, and again while they span several racks."""
 
@@ -31,6 +33,16 @@ class Costs:
     @property
     def resize_loses_work(self) -> bool:
         return self.rescale_seconds is None
+
+    @property
+    def loses_work(self) -> bool:
+        """True if some stop throws work away."""
+        return self.checkpoint_seconds > 0 or self.can_save < 1
+
+    @property
+    def are_free(self) -> bool:
+        """True if no change costs any job anything."""
+        return not (self.restart_seconds or self.resize_seconds or self.loses_work)
 
     def slowdown(self, assignment: Assignment, rack: Sequence[int]) -> float:
         """Return the speed factor of this assignment, parameter servers included."""
@@ -48,6 +60,11 @@ class Fault:
     node: int
     at_seconds: float
     for_seconds: float = float("inf")
+
+
+def draw_saving_jobs(jobs: int, share: float, seed: int) -> Ints:
+    """Draw which jobs can save: 1 for about `share` of them, else 0."""
+    return (np.random.default_rng([seed, 7]).random(jobs) < share).astype(np.int64)
 
 
 def random_faults(

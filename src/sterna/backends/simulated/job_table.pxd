@@ -35,6 +35,7 @@ cdef class Line:
     cdef list _start
     cdef list _slope
     cdef list _most
+    cdef bint _rises
     cdef Py_ssize_t _line
 
     @cython.locals(start=double, at=cython.Py_ssize_t, table=ActiveTable)
@@ -42,22 +43,32 @@ cdef class Line:
     @cython.locals(table=ActiveTable, line=cython.Py_ssize_t, first=cython.Py_ssize_t, count=cython.Py_ssize_t)
     cpdef at(self, double now)
 
+cdef class Saving:
+    cdef public double every_seconds
+    cdef public object can_save
+    cdef public bint loses_work, survives_resizes
+    cpdef double unsaved(self, Py_ssize_t key, double ran_seconds)
+
 cdef class JobStates:
-    cdef public list version, remaining_work, rate, progress_since, assigned_at, devices, attained, service
+    cdef public Saving saving
+    cdef public list version, remaining_work, rate, progress_since, assigned_at, devices, attained, service, spent
     cdef public list executed, executed_before
     cdef public list waiting_since, first_start, waited, finish
     cdef public dict unsaved
     cdef public object workers, promotions
     cdef public ActiveTable table
-    cdef public Line remaining_line, attained_line, executed_line
+    cdef public Line remaining_line, attained_line, executed_line, unsaved_line
 
     @cython.locals(held=double, used=double, ran=double, lost=double)
     cpdef double account(self, Py_ssize_t key, double now, double lost_seconds)
+    @cython.locals(ran=double)
+    cpdef double unsaved_seconds(self, Py_ssize_t key, double now)
     @cython.locals(seconds=double, rate=double, part=double, more=double)
     cpdef double account_unsaved(self, Py_ssize_t key, double ran, double lost_seconds, double lost)
     cpdef begin(self, Py_ssize_t key, Py_ssize_t place, double now)
+    cpdef charge(self, Py_ssize_t key, Py_ssize_t place, double device_seconds)
     cpdef promote(self, Py_ssize_t key, Py_ssize_t place)
-    @cython.locals(since=double, left=double)
+    @cython.locals(since=double, left=double, before=double)
     cpdef double assign(
         self, Py_ssize_t key, Py_ssize_t place, int64_t size, double devices, double rate, double now, double pause
     )
@@ -67,5 +78,5 @@ cdef class JobStates:
 
 @cython.locals(place=cython.Py_ssize_t, at=cython.Py_ssize_t)
 cdef _evaluate(
-    double[:, ::1] reals, Py_ssize_t line, Py_ssize_t first, double now, bint has_most, double[::1] value
+    double[:, ::1] reals, Py_ssize_t line, Py_ssize_t first, double now, bint has_most, bint rises, double[::1] value
 )

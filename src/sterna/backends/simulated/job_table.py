@@ -10,6 +10,7 @@ Where there is a C compiler, installing Sterna compiles this file as it is, with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -181,12 +182,15 @@ class ComputedColumn(Protocol):
 class Line:
     """A quantity of each job that is linear in time while it runs: start + slope x now."""
 
-    def __init__(self, table: ActiveTable, name: str, start: Sequence[float], has_pauses: bool = False) -> None:
-        self._table = table
+    def __init__(
+        self, table: ActiveTable, name: str, start: Sequence[float], has_pauses: bool = False, rises: bool = False
+    ) -> None:
+        self._table, self._rises = table, rises
         self._names = [f"{name}.start", f"{name}.slope"]
         self._start, self._slope = list(start), [0.0] * len(start)
         self._most = list(start) if has_pauses else None
-        """Value at the last assignment, an upper bound during the pause of a start. None: starts take no time."""
+        """Value at the last assignment, which holds during the pause of a start: the upper bound of a line that falls,
+        the lower bound of one that rises. None: starts take no time."""
         sources: list[Sequence[float]] = [self._start, self._slope]
         if self._most is not None:
             self._names.append(f"{name}.most")
@@ -218,15 +222,36 @@ class Line:
         first, count = table.first, table.count
         value: Floats = np.empty(count)
         if _IS_COMPILED:
-            _evaluate(table.reals, line, first, now, self._most is not None, value)
+            _evaluate(table.reals, line, first, now, self._most is not None, self._rises, value)
         else:
             start, slope, *most = table.reals[line : line + len(self._names), first : first + count]
             np.multiply(slope, now, out=value)
             value += start
             if most:
-                np.minimum(value, most[0], out=value)
+                (np.maximum if self._rises else np.minimum)(value, most[0], out=value)
         value.setflags(write=False)
         return value
+
+
+class Saving:
+    """What of a job's work a stop throws away."""
+
+    def __init__(
+        self, every_seconds: float = 0.0, can_save: Sequence[bool] | None = None, survives_resizes: bool = False
+    ) -> None:
+        self.every_seconds = every_seconds
+        """Run time between two checkpoints; 0: a job saves whenever it is stopped."""
+        self.can_save = can_save
+        """By job; None: all can."""
+        self.loses_work = every_seconds > 0 or can_save is not None
+        self.survives_resizes = survives_resizes and self.loses_work
+        """A resize happens in place and neither saves nor loses work."""
+
+    def unsaved(self, key: int, ran_seconds: float) -> float:
+        """Return what a stop throws away of `ran_seconds` since the job last began from a checkpoint."""
+        if self.can_save is not None and not self.can_save[key]:
+            return ran_seconds
+        return math.fmod(ran_seconds, self.every_seconds) if self.every_seconds else 0.0
 
 
 class JobStates:
@@ -235,8 +260,9 @@ class JobStates:
     Progress is stored as remaining work at an instant and rate since then, so a job without events costs nothing.
     """
 
-    def __init__(self, work: list[float], submit: list[float], has_pauses: bool, keeps_unsaved: bool) -> None:
+    def __init__(self, work: list[float], submit: list[float], has_pauses: bool, saving: Saving) -> None:
         count = len(work)
+        self.saving = saving
         self.version = [0] * count
         """Incremented at each change of its workers."""
         self.remaining_work = work
@@ -248,14 +274,16 @@ class JobStates:
         self.devices = [0.0] * count
         self.attained = [0.0] * count
         self.service = [0.0] * count
-        """Device-seconds since submission; `attained` restarts at 0 on promotion."""
+        """Device-seconds of progress since submission; `attained` restarts at 0 on promotion."""
         self.executed = [0.0] * count
         self.executed_before = [0.0] * count
         self.waiting_since = submit
         self.first_start = [NEVER] * count
         self.waited = [0.0] * count
         self.finish = [NEVER] * count
-        self.unsaved: dict[int, list[tuple[float, float]]] | None = {} if keeps_unsaved else None
+        self.spent = [0.0] * count
+        """Device-seconds that stops, resizes and moves have cost the job: the sum of `Action.price`."""
+        self.unsaved: dict[int, list[tuple[float, float]]] | None = {} if saving.survives_resizes else None
         """Seconds and rate, oldest first, that a job ran before in-place resizes since its last checkpoint. None: no
         work is lost, or every resize saves."""
         self.workers: Ints = np.zeros(count, dtype=np.int64)
@@ -267,23 +295,26 @@ class JobStates:
                 "waiting_since": self.waiting_since,
                 "promotions": self.promotions,
                 "executed_before": self.executed_before,
+                "spent": self.spent,
             }
         )
         self.remaining_line = Line(self.table, "remaining", self.remaining_work, has_pauses)
-        self.attained_line = Line(self.table, "attained", self.attained)
+        self.attained_line = Line(self.table, "attained", self.attained, has_pauses, rises=True)
         self.executed_line = Line(self.table, "executed", self.executed)
+        self.unsaved_line = Line(self.table, "unsaved", [0.0] * count, has_pauses, rises=True)
+        """Run time since the last start, or longer with `unsaved`; what of it is in a checkpoint is not subtracted."""
 
     def account(self, key: int, now: float, lost_seconds: float) -> float:
         """Add a job's progress since the last call, minus its last `lost_seconds`; return the work lost."""
         held = now - self.assigned_at[key]
         if held > 0:
-            used = held * self.devices[key]
-            self.attained[key] += used
-            self.service[key] += used
             self.executed[key] += held
             self.assigned_at[key] = now
         ran, lost = now - self.progress_since[key], 0.0
         if ran > 0:
+            used = ran * self.devices[key]
+            self.attained[key] += used
+            self.service[key] += used
             if lost_seconds:
                 lost = min(lost_seconds, ran)
                 ran -= lost
@@ -292,6 +323,13 @@ class JobStates:
         if self.unsaved is None:
             return lost * self.rate[key]
         return lost * self.rate[key] + self.account_unsaved(key, ran, lost_seconds, lost)
+
+    def unsaved_seconds(self, key: int, now: float) -> float:
+        """Return the run time that a stop at `now` would throw away."""
+        ran = max(now - self.progress_since[key], 0.0)
+        if self.unsaved is not None:
+            ran += sum([seconds for seconds, _ in self.unsaved.get(key, ())])
+        return self.saving.unsaved(key, ran)
 
     def account_unsaved(self, key: int, ran: float, lost_seconds: float, lost: float) -> float:
         """Subtract from earlier runs what `lost_seconds` exceeds `lost`, the seconds lost since the last resize; the
@@ -317,6 +355,11 @@ class JobStates:
             self.table.write("first_start", place, now)
         self.waited[key] += now - self.waiting_since[key]
 
+    def charge(self, key: int, place: int, device_seconds: float) -> None:
+        """Add the price of a change to what the job has spent."""
+        self.spent[key] += device_seconds
+        self.table.write("spent", place, self.spent[key])
+
     def promote(self, key: int, place: int) -> None:
         self.attained[key] = 0.0
         self.executed_before[key] = self.executed[key]
@@ -333,8 +376,13 @@ class JobStates:
         self.workers[key] = size
         self.table.write("workers", place, size)
         self.remaining_line.set(key, place, left, -rate, since)
-        self.attained_line.set(key, place, self.attained[key], devices, now)
+        self.attained_line.set(key, place, self.attained[key], devices, since)
         self.executed_line.set(key, place, self.executed[key], 1.0, now)
+        if self.saving.loses_work:
+            before = 0.0
+            if self.unsaved is not None:
+                before = sum([seconds for seconds, _ in self.unsaved.get(key, ())])
+            self.unsaved_line.set(key, place, before, 1.0, since)
         return since + left / rate
 
     def release(self, key: int) -> None:
@@ -351,6 +399,8 @@ class JobStates:
         self.remaining_line.set(key, place, self.remaining_work[key])
         self.attained_line.set(key, place, self.attained[key])
         self.executed_line.set(key, place, self.executed[key])
+        if self.saving.loses_work:
+            self.unsaved_line.set(key, place, 0.0)
 
     def mark_finished(self, key: int, now: float) -> None:
         """Record the end of a job and remove it from the table."""
@@ -361,10 +411,10 @@ class JobStates:
         self.table.remove(self.table.place_of(key))
 
 
-def _evaluate(reals: Floats, line: int, first: int, now: float, has_most: bool, value: Floats) -> None:
+def _evaluate(reals: Floats, line: int, first: int, now: float, has_most: bool, rises: bool, value: Floats) -> None:
     """Write the values of a line at `now` into `value`, job by job, which is faster than columns when compiled."""
     for place in range(len(value)):
         at = first + place
         value[place] = reals[line, at] + reals[line + 1, at] * now
-        if has_most and reals[line + 2, at] < value[place]:
+        if has_most and (reals[line + 2, at] > value[place] if rises else reals[line + 2, at] < value[place]):
             value[place] = reals[line + 2, at]

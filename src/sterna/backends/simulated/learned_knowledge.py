@@ -162,10 +162,10 @@ class LearningBackend(SimulatedBackend):
         self._report(row, self._steps_of_run(row))
         super()._end(row)
 
-    def _account(self, row: int, lost_seconds: float = 0.0) -> None:
+    def _account(self, row: int, loses: bool = False) -> None:
         if self.now > self.states.progress_since[row]:
             self._report(row, math.floor(self._steps_of_run(row)))
-        super()._account(row, lost_seconds)
+        super()._account(row, loses)
 
     def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
         super()._assign(key, place, before, after, pause_seconds)

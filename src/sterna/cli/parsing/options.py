@@ -40,9 +40,18 @@ class ScenarioOptions:
         float | None,
         typer.Option("--rescale-cost", metavar="SECONDS", help="Time lost at a resize.  [default: --restart-cost]"),
     ] = None
-    lost_work: Annotated[
-        float, typer.Option("--lost-work", metavar="SECONDS", help="Most work lost at every stop.")
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            "--checkpoint-every",
+            metavar="SECONDS",
+            help="Run time between two checkpoints; a stop loses the work since the last.  [default: saved at a stop]",
+            show_default=False,
+        ),
     ] = 0.0
+    can_save: Annotated[
+        float, typer.Option("--can-save", metavar="SHARE", help="Share of jobs that can save, from 0 to 1.")
+    ] = 1.0
     cross_node_penalty: Annotated[
         float,
         typer.Option(

@@ -303,7 +303,7 @@ class SharedBackend:
         running = self._workers > 0
         self._executed[running] += span
         self._attained[running] += span * self._workers[running] * (COUNTED_CPUS / MILLI)
-        every = self.costs.lost_work_seconds
+        every = self.costs.checkpoint_seconds
         if every:
             due = runs & (then - self._saved_at >= every)
             behind = (then - self._saved_at[due]) % every

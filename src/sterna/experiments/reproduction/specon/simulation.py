@@ -27,7 +27,7 @@ from sterna.model.speedup import Floats
 from sterna.wiring import growth_rule_of, make_rules
 from sterna.workloads.published import specon
 
-COSTS = Costs(restart_seconds=10.0, lost_work_seconds=30.0)
+COSTS = Costs(restart_seconds=10.0, checkpoint_seconds=30.0)
 """Time without progress at a move, and time between checkpoints; SpeCon's own were not published."""
 
 

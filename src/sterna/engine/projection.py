@@ -2,7 +2,7 @@
 
 Migrations and CPU shares are decided on the outcome of policy and placement, so that one round yields the complete
 plan. A job that the plan already changes is not moved in the same round; a CPU share can be attached to any action.
-Rules price their moves themselves (`engine/price.py`).
+Rules price their moves themselves (`engine/price.py`); a job that has not shown that it can save is not moved.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.placement.free_capacity import FreeCapacity
+from sterna.engine.price import ChangeCosts
 from sterna.engine.registry import CpuShare, Migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
@@ -43,11 +44,12 @@ def add_moves(
         return actions, until
     room, shapes, codes = FreeCapacity(then.nodes), snapshot.shapes, snapshot.jobs.shape
     changed = {action.row for action in actions}
+    can_move = ChangeCosts(then).can_move
     moved: list[Action] = []
     for move in wanted.moves:
         before = then.assignment_of(move.row)
         shape = shapes[codes.item(move.row)]
-        if move.row in changed or before.size != move.after.size or before == move.after:
+        if move.row in changed or not can_move[move.row] or before.size != move.after.size or before == move.after:
             continue
         room.release(shape, before)
         room.occupy(shape, move.after)

@@ -49,9 +49,7 @@ def run_simulation(
         scenario.knowledge,
         workload,
         nodes,
-        SimulationConfig(
-            costs=scenario.costs, faults=scenario.faults, seed=scenario.seed, has_timeline=detailed
-        ),
+        SimulationConfig(costs=scenario.costs, faults=scenario.faults, seed=scenario.seed, has_timeline=detailed),
         seed=scenario.seed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None

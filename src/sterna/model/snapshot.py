@@ -310,10 +310,11 @@ class Snapshot:
     @cached_attribute
     def changes_are_free(self) -> bool:
         """No stop, resize or move costs any job anything, and every job may preempt and start now."""
+        if self.restart_seconds:
+            return False
         jobs = self.jobs
         return not (
-            self.restart_seconds
-            or jobs.unsaved.any()
+            jobs.unsaved.any()
             or (jobs.restart_seconds > 0).any()
             or (jobs.resize_seconds > 0).any()
             or (jobs.not_before > self.now).any()

@@ -10,6 +10,7 @@ import numpy as np
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
     assign_queues,
+    due_returns,
     next_queue_change,
     queue_order,
     serve_queues,
@@ -33,7 +34,8 @@ class Tiresias:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.minimum_for_all)
+            promoted = due_returns(snapshot, self.threshold, self.promote, self.since_promotion)
+            return Target(snapshot.minimum_for_all, promoted=promoted)
         queues = assign_queues(snapshot, self.threshold, self.promote, self.since_promotion)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         target = admit(snapshot, queues, gittins)

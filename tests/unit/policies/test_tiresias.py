@@ -57,7 +57,7 @@ def test_the_threshold_is_a_parameter(policy: str) -> None:
 @BOTH
 def test_a_job_that_waited_eight_times_its_run_returns_to_the_first_queue(policy: str) -> None:
     """VODA-37: it ran 1000 s and has waited 8000 s; the start carries the promotion."""
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=0)
     back = ran("back", 1000, since=2000)
     for now, returns in ((9999.0, False), (10_000.0, True)):
         result = decided(a_snapshot([back, runs], 4, now=now), policy)
@@ -83,7 +83,7 @@ def test_the_return_of_a_job_that_is_stopped_now_counts_too(policy: str) -> None
 
 @BOTH
 def test_returns_can_be_switched_off_or_come_sooner(policy: str) -> None:
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=0)
     snapshot = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=50_000)
     assert decided(snapshot, f"{policy}:promote=0").allocation == {"back": 0, "runs": 4}
     early = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=4000)
@@ -193,7 +193,24 @@ def test_by_gittins_a_job_that_returns_is_judged_as_it_will_be_once_it_runs() ->
         assert decided(after(before, first.decision), policy).actions == []
 
 
+@BOTH
+def test_a_return_that_is_due_when_all_jobs_fit_is_not_lost(policy: str) -> None:
+    """The start carries the promotion although no job has to make room for it."""
+    result = decided(a_snapshot([ran("back", 1000, since=2000)], 4, now=10_000.0), policy)
+    assert [action.mark for action in result.decision.plan] == [Mark.PROMOTED]
+
+
 # What elastic-tiresias adds.
+
+
+@pytest.mark.parametrize("maximum", [4, 5])
+def test_elastic_tiresias_serves_rigid_jobs_by_the_rule_of_elastic_ones(maximum: int) -> None:
+    """Whether or not one job could grow, the job that started first goes first in its queue."""
+    jobs = [
+        a_job("younger", (4, maximum), on={"n0": 4}, first_start=50, attained=9000, executed=2000),
+        a_job("older", 4, first_start=5, attained=9000, executed=2000, waiting_since=9000),
+    ]
+    assert decided(a_snapshot(jobs, 4, now=10_000.0), "elastic-tiresias").allocation == {"younger": 0, "older": 4}
 
 
 def test_first_start_breaks_ties_of_the_gittins_index() -> None:

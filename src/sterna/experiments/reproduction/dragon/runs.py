@@ -84,7 +84,7 @@ def _configure(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Wor
     if scheduler is Scheduler.GANGS:
         return replace(workload, minimum=workload.request, maximum=workload.request), default
     policy = PodByPod(seed if scheduler is Scheduler.PODS_BY_CHANCE else None)
-    return without_gangs(workload), replace(default, policy=policy)
+    return without_gangs(workload), replace(default, policy=policy, is_priced=False)
 
 
 def _nodes(spec: str) -> Nodes:

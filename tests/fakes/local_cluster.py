@@ -31,11 +31,12 @@ class LocalRun:
         self.until = self.controller.round().until
 
     def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:
-        """Create a job that takes one worker `seconds` seconds."""
+        """Create a job that takes one worker `seconds` seconds, and can save unless `checkpoint` is empty."""
         needs = {key: more.pop(key) for key in ("cpus", "devices") if key in more}
         replicas = (ReplicaSpec("worker", size[0], ("true",), **needs), *more.pop("others", ()))
         self.machine.work[name] = seconds
         kind = more.pop("kind", "TrainingJob")
+        more.setdefault("checkpoint", "model.npz")
         self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
 
     def run_for(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:

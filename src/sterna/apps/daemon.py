@@ -75,6 +75,7 @@ class Options:
     """Chosen rules by field of `PolicyView`; the others keep their last value or the default."""
     listen: str = ""
     as_submitter: bool = False
+    evict_unsaved: bool = False
     backoff: RestartBackoff | None = None
     has_api: bool = True
 
@@ -111,7 +112,7 @@ class Daemon:
         _make_nodes(control, slices)
         self._launcher = Launcher(self.state)
         deps = LocalDeps(self._launcher, control, EnvironmentConfig(paths), self.options.as_submitter)
-        self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
+        self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff, evicts_unsaved=self.options.evict_unsaved)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, explain_from_journal)
         self._stop_event = threading.Event()
         self._rules: Rules | None = None
@@ -342,6 +343,7 @@ def run(
     reservation: str = "",
     rate_limit_seconds: float | None = None,
     as_submitter: bool = False,
+    evict_unsaved: bool = False,
     encryption: Encryption | None = None,
     ready: Callable[[Daemon], None] | None = None,
 ) -> None:
@@ -358,7 +360,8 @@ def run(
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    with Daemon(Options(Path(state), nodes, shared, rules, listen, as_submitter), encryption) as daemon:
+    options = Options(Path(state), nodes, shared, rules, listen, as_submitter, evict_unsaved)
+    with Daemon(options, encryption) as daemon:
         if ready is not None:
             ready(daemon)
         over.wait()

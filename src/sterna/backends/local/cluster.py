@@ -28,7 +28,7 @@ from sterna.control.progress_tracker import ProgressReport
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
-from sterna.model.job import JobSpec
+from sterna.model.job import JobSpec, Resizing
 from sterna.service.errors import NotFoundError
 from sterna.service.requests import RuleChanges, Submission, Submitted
 from sterna.service.updates import KINDS, Update, UpdateTracker
@@ -126,6 +126,11 @@ class LocalCluster:
             high = max(record.maximum, low) if maximum is None else maximum
             if maximum is not None and minimum is None:
                 low = min(low, high)
+            if record.spec.resizing is Resizing.NONE and low != high:
+                raise UserError(
+                    f"Job '{name}' cannot resize, so that it takes one number of workers; give that, or submit it "
+                    "again with --resizing."
+                )
             spec = replace(record.spec, minimum=low, maximum=high, request=_between(record, low, high))
             self._validator.admit(spec)
             record.minimum, record.maximum, record.spec = low, high, spec

@@ -1,4 +1,4 @@
-"""What a stop would cost a local job: its ability to save, unsaved work, restart time, and jobs whose save is broken."""
+"""What a stop would cost a local job: its ability to save, unsaved work, restart time; jobs whose save is broken."""
 
 from __future__ import annotations
 

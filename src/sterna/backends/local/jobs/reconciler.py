@@ -19,7 +19,7 @@ from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.errors import Retry, UserError
 from sterna.model.cluster import MILLI, ResourceKind
-from sterna.model.job import JobSpec, Resizing
+from sterna.model.job import JobSpec
 from sterna.model.reason import Code, Reason
 
 _SERVERS = frozenset({"ps", "evaluator"})
@@ -71,7 +71,7 @@ class AttemptReconciler:
         is_resize = size_of(attempt.workers) != size_of(record.workers)
         is_led = not record.spec.worker.command  # the processes that a launcher has started cannot be resized
         can_move = not job.shape.devices and not record.by_checkpoint
-        if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
+        if is_resize and (is_led or record.spec.resizing.is_by_restart):
             why = f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers"
             self._preempt(job, why)
             return
@@ -196,7 +196,7 @@ class AttemptReconciler:
         """Go on without a worker that died, if the job can; its node stays unused until a round fills it."""
         record = job.record
         workers = [each for each in attempt.members if each.type == record.spec.worker.type]
-        is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
+        is_elastic = not record.spec.resizing.is_by_restart and replica.type == record.spec.worker.type
         is_missed = len(workers) < max(record.minimum, 1) or is_host(record, attempt, replica)
         if not is_elastic or is_missed or attempt.stopping:
             return False

@@ -35,8 +35,8 @@ from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-ExplainJob = Callable[[Path, str], Explanation]
-"""Explains one job from a journal file."""
+ExplainJob = Callable[[Path, JobView, Sequence[EventView], float], Explanation]
+"""Explains one job from a journal file, its present state, its events, and the present time."""
 MakeRules = Callable[[PolicyView], Rules]
 
 _LONGEST_LOG = 16 << 20
@@ -244,13 +244,12 @@ class LocalCluster:
         return LogPart(part, start + len(part))
 
     def explain(self, name: str) -> Explanation:
-        with self._store.lock:
-            self._store.find(name)
+        job, events = self.job(name), self.events(name)
         path = self._backend.deps.environment.paths.state / f".journal-{threading.get_ident()}.jsonl"
         try:
             if not write_journal(self._store.database, self._view, path):
                 raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
-            return self._explain_job(path, name)
+            return self._explain_job(path, job, events, self._store.clock())
         finally:
             path.unlink(missing_ok=True)
 

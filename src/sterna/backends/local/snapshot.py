@@ -28,7 +28,7 @@ from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, c
 from sterna.model.speedup import Floats
 
 _NOTHING = (Shape(),)
-_IN_PLACE_SECONDS = 0.25
+_IN_PLACE_SECONDS = 0.05
 """Time that a group of `sterna.agent.elastic` loses at a resize: it repeats one step, and new workers connect."""
 Columns = dict[str, npt.NDArray[Any]]
 

@@ -62,7 +62,7 @@ def test_job_without_evidence_cannot_save_and_would_lose_its_whole_attempt(make:
 
 def test_job_whose_manifest_names_a_checkpoint_can_save(make: Make) -> None:
     local = make(1)
-    local.submit("a", 100)
+    local.submit("a", 100, checkpoint="model.npz")
     local.run_for(20)
     assert column(local, "can_save") == 1
     assert column(local, "unsaved") == pytest.approx(20, abs=0.5)

@@ -49,9 +49,7 @@ class DaemonOptions:
     )
     evict_unsaved: Annotated[
         bool,
-        typer.Option(
-            "--evict-unsaved", help="A higher priority may stop jobs that have not shown that they can save."
-        ),
+        typer.Option("--evict-unsaved", help="A higher priority may stop jobs that have not shown that they can save."),
     ] = False
     log_level: Annotated[
         str,

@@ -18,7 +18,6 @@ from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeLocalCluster, a_cluster, some_slices
 
-
 _STEPS = 1_000_000
 """Steps of a job, of one second each as far as the rules know."""
 

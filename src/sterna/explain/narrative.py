@@ -28,6 +28,8 @@ from sterna.wiring import make_rules
 _MOST_NAMES = 20
 """Most job names that an error lists."""
 _ROUNDING = 1e-6
+_LEAST_WAIT = 0.05
+"""Shortest wait, in seconds, that is part of a history."""
 _LEAST_CLOCK = 1e9
 """Least time since 1970, in seconds, that is taken for that of a clock; simulations begin near 0."""
 _EVENTS = {
@@ -234,7 +236,7 @@ class _Narrative:
         seconds = recorded.snapshot.now - wait.since
         self._waited += seconds
         verb, event = ("waited", "waited") if is_over else ("has waited", "waits")
-        if seconds > 0 or not is_over:
+        if seconds >= _LEAST_WAIT or not is_over:
             sentence = f"{verb} {duration(seconds)}{wait.why}."
             if self.has_clock and not is_over:
                 sentence = f"waits since {clock_time(wait.since, recorded.snapshot.now)}{wait.why}."

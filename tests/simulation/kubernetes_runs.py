@@ -141,7 +141,7 @@ class Cluster:
         container = {"name": "train", "image": "train", "resources": {"limits": {GPU: more.pop("gpus", 1)}}}
         template = {"metadata": {"annotations": steering}, "spec": {"containers": [container], **more.pop("pod", {})}}
         bounds = {"min": workers, "max": most} if most > workers else workers
-        spec = {"workers": bounds, "template": template, **more}
+        spec = {"workers": bounds, "template": template, "resizing": "restart", **more}
         return self.kube.create(TRAINING_JOBS, {"metadata": {"name": name}, "spec": spec})
 
     def submit_tf(self, name: str, least: int = 1, most: int = 2, *, seconds: float = 20.0, **more: Any) -> Object:

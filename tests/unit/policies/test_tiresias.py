@@ -57,7 +57,7 @@ def test_the_threshold_is_a_parameter(policy: str) -> None:
 @BOTH
 def test_a_job_that_waited_eight_times_its_run_returns_to_the_first_queue(policy: str) -> None:
     """VODA-37: it ran 1000 s and has waited 8000 s; the start carries the promotion."""
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=0)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=-1.0)
     back = ran("back", 1000, since=2000)
     for now, returns in ((9999.0, False), (10_000.0, True)):
         result = decided(a_snapshot([back, runs], 4, now=now), policy)
@@ -83,7 +83,7 @@ def test_the_return_of_a_job_that_is_stopped_now_counts_too(policy: str) -> None
 
 @BOTH
 def test_returns_can_be_switched_off_or_come_sooner(policy: str) -> None:
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=0)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=-1.0)
     snapshot = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=50_000)
     assert decided(snapshot, f"{policy}:promote=0").allocation == {"back": 0, "runs": 4}
     early = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=4000)

@@ -165,7 +165,7 @@ class MpiController(Controller):
         """
         replicas = {(replica.type, replica.ordinal): replica.node for replica in entry.replicas}
         bound = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
-        if entry.parsed_job.spec.resizing is Resizing.RESTART:
+        if entry.parsed_job.spec.resizing is not Resizing.IN_PLACE:
             return any(replicas.get(key, pod.node) != pod.node for key, pod in bound.items())
         worker = entry.parsed_job.spec.worker.type
         staying = [

@@ -1,4 +1,4 @@
-"""Annotations `sterna.dev/..` of any job: bounds, priority, progress sources.
+"""Annotations `sterna.dev/..` of any job: bounds, priority, progress sources, checkpoint.
 
 For kinds whose own fields have no place for them: Kubeflow's CRDs drop E-DRAGON's `min-instances`, a plain pod has no
 bounds at all. A field of the kind goes before an annotation.

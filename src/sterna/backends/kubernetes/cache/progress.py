@@ -27,7 +27,7 @@ from sterna.model.cluster import MILLI, Ints
 from sterna.model.eta import Band
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.job import ReplicaSpec
-from sterna.model.learned import CategoryRecord, restart_seconds
+from sterna.model.learned import CategoryRecord, Prior, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
 from sterna.progress.report import SourceReport
@@ -310,7 +310,7 @@ class Progress:
             progress.points = progress.points[:-1:2] + progress.points[-1:]
 
     def _refresh(self, key: int) -> None:
-        state, training = self._jobs[key].state, self._training
+        state, training, mean_seconds = self._jobs[key].state, self._training, self.restart_seconds
         self._table.set(
             self._rows[key],
             training.remaining(state),
@@ -318,7 +318,7 @@ class Progress:
             state.rate,
             state.growth_since,
             training.learned_curves.row(state.category),
-            training.learned_curves.restart_seconds_of(state.category, self.restart_seconds),
+            restart_seconds([training.learned_curves.record_of(state.category)], Prior(restart_seconds=mean_seconds)),
         )
 
     # Results.

@@ -21,6 +21,7 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.lifecycle.verdict import unsaved_since
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import MILLI, Assignment, Ints, Shape, Shapes
 from sterna.model.job import Resizing
 from sterna.model.serving_pod import ServingPod
@@ -31,8 +32,9 @@ _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape",
          "evictor", "running_workers", "can_save", "may_preempt", "is_torchrun")  # fmt: skip
 _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
            "not_before", "counted_from", "unsaved_since", "resize_seconds", "spent", "most_cores")  # fmt: skip
-_RESIZE_SECONDS = 5.0
-"""Estimated time without progress when workers join or leave in place."""
+_RENDEZVOUS_SECONDS = 1.0
+"""Estimated time without progress when workers of an elastic MPIJob join or leave. Workers that join parameter servers
+do not interrupt the others."""
 _NOTHING = Shapes((Shape(),))
 _MIN_ROWS = 64
 
@@ -182,10 +184,17 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
         persisted.not_before,
         _or(persisted.counted_from, NEVER),
         unsaved_since(persisted),
-        _RESIZE_SECONDS if parsed_job.spec.resizing is Resizing.IN_PLACE else math.nan,
+        _resize_seconds(parsed_job),
         persisted.spent,
         math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
+
+
+def _resize_seconds(parsed_job: ParsedJob) -> float:
+    """Return the cost of a resize in place; NaN: a resize is a restart."""
+    if parsed_job.spec.resizing is not Resizing.IN_PLACE:
+        return math.nan
+    return 0.0 if parsed_job.survives_replica_loss else _RENDEZVOUS_SECONDS
 
 
 def _or(value: float | None, otherwise: float) -> float:

@@ -125,7 +125,7 @@ def test_a_job_that_does_not_resize_has_one_size() -> None:
     ("resizing", "save", "seconds"),
     [
         (Resizing.RESTART, SaveEvidence.SAVED, None),
-        (Resizing.IN_PLACE, SaveEvidence.NONE, 5.0),
+        (Resizing.IN_PLACE, SaveEvidence.NONE, 1.0),
         (Resizing.TORCHRUN, SaveEvidence.NONE, None),
         (Resizing.TORCHRUN, SaveEvidence.SAVED, 30.0),
     ],

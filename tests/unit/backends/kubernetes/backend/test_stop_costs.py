@@ -15,8 +15,10 @@ from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import NOWHERE
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.reason import Code, Reason
+from sterna.model.snapshot import JobKey
 from sterna.progress.report import SourceReport
 from tests.fakes.kube_nodes import GPU
+from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import Cluster
 from tests.unit.backends.kubernetes.backend.test_decisions import observe, operator_of
 from tests.unit.backends.kubernetes.backend.test_failures import a_refusing_cluster, refuse_pods
@@ -43,7 +45,7 @@ def stop(cluster: Cluster, name: str, price: float = 0.0) -> None:
     backend, snapshot = operator_of(cluster).backend, observe(cluster)
     entry = entry_of(cluster, name)
     row = snapshot.jobs.key.tolist().index(entry.key)
-    action = Action(ActionKind.STOP, snapshot.jobs.key.item(row), row, entry.assignment, NOWHERE, price=price)
+    action = Action(ActionKind.STOP, JobKey(entry.key), row, entry.assignment, NOWHERE, price=price)
     reason = Reason(row, f"default/{name}", Code.STOPPED_BY_RULE, n=1)
     backend.apply(Decision(Plan((action,)), explain=lambda: (reason,)))
 
@@ -71,7 +73,7 @@ def test_a_job_that_shows_nothing_cannot_save_and_a_stop_loses_its_whole_run() -
 def test_an_annotation_declares_a_checkpoint_of_any_kind(kind: str) -> None:
     cluster = a_cluster()
     annotations = {CHECKPOINT: "/checkpoints"}
-    container = {"name": "train", "image": "train"}
+    container: Object = {"name": "train", "image": "train"}
     if kind == "Pod":
         meta = {"name": "job", "labels": {"sterna.dev/job": "job"}, "annotations": annotations}
         cluster.kube.create(PODS, {"metadata": meta, "spec": {"containers": [container], "nodeName": "node-0"}})

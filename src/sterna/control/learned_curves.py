@@ -62,6 +62,10 @@ class LearnedCurves:
     def add_restart(self, category: str, seconds: float) -> None:
         self._set_record(self._of(category).with_restart(seconds))
 
+    def record_of(self, category: str) -> CategoryRecord:
+        """Return the record of a category, empty if there is none."""
+        return self._of(category)
+
     def row(self, category: str) -> int:
         """Return the category's row of `table.curves`."""
         self._read(category)

@@ -19,6 +19,8 @@ import numpy as np
 
 from sterna.experiments.frames import make_frame
 from sterna.experiments.job_times import JobTimes, job_columns
+from sterna.experiments.metrics.demand import JobDemand
+from sterna.experiments.metrics.lower_bound import LowerBound, lower_bound
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.report.timeline import Timeline
 from sterna.experiments.scenario import Scenario
@@ -69,6 +71,8 @@ class Result:
     """Name and parameters, as the user wrote them."""
     times: JobTimes
     counts: Counts
+    demand: JobDemand | None = None
+    """Least time and device time of every simulated job; None if there is none."""
     wall_seconds: float
     """Time spent in the controller's loop, without loading and start-up."""
     unschedulable: tuple[str, ...] = ()
@@ -116,6 +120,20 @@ class Result:
     def utilization(self) -> float:
         possible = self.devices * self.times.makespan_seconds
         return self.counts.device_seconds / possible if possible else 0.0
+
+    @cached_property
+    def lower_bound(self) -> LowerBound | None:
+        """Return the bound of the mean completion time of the jobs that finished, which no policy gets below."""
+        if self.demand is None:
+            return None
+        done = self.times.is_finished
+        return lower_bound(self.times.submit[done], self.demand.take(done))
+
+    @property
+    def over_bound(self) -> float | None:
+        """Return the mean completion time over its lower bound."""
+        bound = self.lower_bound
+        return None if bound is None else float(self.times.completion.mean()) / bound.mean_seconds
 
     @property
     def left_out(self) -> list[str]:

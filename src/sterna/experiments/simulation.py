@@ -13,6 +13,7 @@ from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
+from sterna.experiments.metrics.demand import demand_of
 from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
@@ -68,6 +69,7 @@ def run_simulation(
         scenario=scenario,
         policy=policy,
         times=times,
+        demand=demand_of(workload, nodes, scenario.costs),
         counts=_counts(backend, loop.rounds),
         wall_seconds=wall_seconds,
         unschedulable=unschedulable,

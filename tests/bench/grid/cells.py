@@ -68,7 +68,7 @@ def run_cell(cell: Cell, cases: dict[str, TraceCase], data: Path) -> CellResult:
         stops=result.counts.preemptions,
         resizes=result.counts.resizes,
         moves=result.counts.migrations,
-        lost_device_hours=0.0,
+        lost_device_hours=result.number("lost_device_hours") or 0.0,
         held_device_hours=result.counts.device_seconds / 3600,
         over_bound=result.over_bound or 0.0,
         run_seconds=perf_counter() - began,

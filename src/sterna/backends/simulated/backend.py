@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sterna.backends.simulated.change_log import KIND_OF_ACTION, ChangeKind, ChangeLog
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Fault
 from sterna.backends.simulated.job_table import ComputedColumn, JobStates
@@ -58,6 +59,7 @@ class SimulatedBackend:
         self.jobs = workload
         self.costs = config.costs
         self.counters = SimulationCounters()
+        self.changes = ChangeLog(any(shape.devices > MILLI for shape in workload.shapes.rows))
         self._has_timeline = config.has_timeline
         self._room = FreeCapacity(nodes)
         self._open = nodes.is_open.copy()
@@ -191,6 +193,7 @@ class SimulatedBackend:
                 outcomes.append(Outcome.STALE)
                 continue
             self._execute(action)
+            self._log_change(action.key, KIND_OF_ACTION[action.kind], action.after)
             outcomes.append(Outcome.APPLIED)
             self._last_action = self.now
         if self._has_timeline:
@@ -261,6 +264,7 @@ class SimulatedBackend:
         self._account(row)
         self._release(row)
         self.states.mark_finished(row, self.now)
+        self._log_change(row, ChangeKind.END, NOWHERE)
         self._finished.append(self.states.service[row])
         self._least -= self._cost[row]
 
@@ -276,6 +280,7 @@ class SimulatedBackend:
         ]:
             self.counters.failures += 1
             self._stop(key, self.table.place_of(key))
+            self._log_change(key, ChangeKind.FAILURE, NOWHERE)
         room = int(self._room.free[self._nodes.unit, node])
         self._free += room if is_up else -room
         self._open[node] = is_up
@@ -341,6 +346,9 @@ class SimulatedBackend:
         heapq.heappush(self._ends, (end, self.states.version[key], key))
 
     # Records.
+
+    def _log_change(self, row: int, kind: ChangeKind, after: Assignment) -> None:
+        self.changes.append(self.now, row, kind, after, self.states.rate[row], self.counters.lost_seconds)
 
     def _record_timeline(self) -> None:
         self.counters.times.append(self.now)

@@ -35,6 +35,10 @@ class LowerBound:
     def mean_seconds(self) -> float:
         return max(self.alone_seconds, self.srpt_seconds, self.busy_time_seconds)
 
+    def as_json(self) -> dict[str, float]:
+        parts = {"alone": self.alone_seconds, "srpt": self.srpt_seconds, "busy_time": self.busy_time_seconds}
+        return {name: round(seconds, 3) for name, seconds in {"mean": self.mean_seconds, **parts}.items()}
+
 
 def lower_bound(submit: Floats, demand: JobDemand) -> LowerBound | None:
     """Bound the mean completion time of jobs in submit order; None if there are none."""

@@ -60,6 +60,8 @@ class SimulationOptions(TypedDict, total=False):
     """Seed of random faults and of noisy knowledge."""
     knowledge: str
     """What policies know of jobs: `true`, `learned` or `noisy:SIGMA`."""
+    known_ends: bool
+    """Policies know when failed and killed jobs will end; else they expect a planned end, drawn from `seed`."""
 
 
 def make_scenario(
@@ -81,6 +83,7 @@ def make_scenario(
     mttr: float | None = None,
     seed: int = 0,
     knowledge: str = "true",
+    known_ends: bool = False,
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
     known = parse_knowledge(knowledge)
@@ -106,6 +109,7 @@ def make_scenario(
         speedups=_load_speedups(speedups),
         seed=seed,
         knowledge=known,
+        known_ends=known_ends,
     )
 
 

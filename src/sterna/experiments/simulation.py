@@ -11,6 +11,7 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.change_log import ChangeKind
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.knowledge import make_backend
+from sterna.backends.simulated.unknown_ends import hide_early_ends
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
@@ -48,6 +49,8 @@ def run_simulation(
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
+    if not scenario.known_ends:
+        workload = hide_early_ends(workload, trace.take(rows), scenario.seed)
     backend = make_backend(
         scenario.knowledge,
         workload,

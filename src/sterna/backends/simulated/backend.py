@@ -114,6 +114,9 @@ class SimulatedBackend:
             "attained": made.attained_line,
             "executed": made.executed_line,
         }
+        if jobs.unplanned_work is not None:
+            self.table.sources["unplanned_work"] = jobs.unplanned_work
+            self.lines["remaining"] = _PlannedWork(self)
         self._read: list[tuple[str, ComputedColumn]] = []
         """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
@@ -383,6 +386,18 @@ class _ActiveJobs:
 
     def name_of(self, row: int) -> str:
         return self._backend.jobs.name[int(self._seen["key"][self._first + row])]
+
+
+class _PlannedWork:
+    """Remaining work of each active job as its user planned it."""
+
+    def __init__(self, backend: SimulatedBackend) -> None:
+        self._truth, self._table = backend.states.remaining_line, backend.table
+
+    def at(self, now: float) -> Floats:
+        left: Floats = self._truth.at(now) + self._table.read("unplanned_work")
+        left.flags.writeable = False
+        return left
 
 
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:

@@ -73,6 +73,10 @@ class ScenarioOptions:
             help="Estimates that policies get: exact, learned from ended jobs, or with noise SIGMA (0.3: 30 %).",
         ),
     ] = "true"
+    known_ends: Annotated[
+        bool,
+        typer.Option("--known-ends", help="Tell policies when failed and killed jobs will end, not the planned end."),
+    ] = False
 
 
 def scenario_of(options: ScenarioOptions) -> Scenario:

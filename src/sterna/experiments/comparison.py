@@ -53,7 +53,9 @@ class Comparison:
 
     def table(self, frame: str | None = None) -> Any:
         """Return one row per policy, with `ratio`, as a data frame; `frame` as in `Result.jobs`."""
-        columns = {key: [result.number(key) for result in self.results] for key, _ in (*COLUMNS, *METRIC_COLUMNS)}
+        columns = {
+            key: [result.number(key) for result in self.results] for key, _ in (*COLUMNS, *self.baseline.metric_columns)
+        }
         ratios = [self.ratio(result, "avg_jct_s") for result in self.results]
         policies = [result.policy for result in self.results]
         return make_frame({"policy": policies, "ratio": ratios, **columns}, frame)

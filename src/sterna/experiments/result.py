@@ -24,6 +24,7 @@ from sterna.experiments.job_columns import job_columns
 from sterna.experiments.job_times import JobTimes
 from sterna.experiments.metrics.lower_bound import LowerBound, lower_bound
 from sterna.experiments.metrics.run_metrics import RunMetrics
+from sterna.experiments.metrics.user_metric import compute_metrics
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.report.timeline import Timeline
 from sterna.experiments.scenario import Scenario
@@ -155,6 +156,11 @@ class Result:
         return None if bound is None else float(self.times.completion.mean()) / bound.mean_seconds
 
     @property
+    def metric_columns(self) -> tuple[tuple[str, str], ...]:
+        """Return `METRIC_COLUMNS` and the user's own metrics."""
+        return *METRIC_COLUMNS, *((name, name) for name in self.scenario.metrics)
+
+    @property
     def left_out(self) -> list[str]:
         """Return sentences about the jobs that no average includes."""
         return [*self.never_fit, *describe_jobs("never finished", self.unfinished)]
@@ -170,7 +176,7 @@ class Result:
         completion = self.times.completion
         p50, p95, p99 = np.percentile(completion, (50, 95, 99)).tolist() if len(completion) else (None,) * 3
         counts = self.counts
-        return {
+        summary: Summary = {
             "policy": self.policy,
             "jobs": int(done.sum()),
             "avg_jct_s": _seconds(_mean(completion)),
@@ -197,6 +203,7 @@ class Result:
             **self._metric_summary(),
             "notices": list(self.notices),
         }
+        return summary | compute_metrics(self, summary)
 
     def _metric_summary(self) -> Summary:
         metrics, bound, done = self.metrics, self.lower_bound, self.times.is_finished
@@ -228,7 +235,7 @@ class Result:
             return "-"
         if key in _SHARES:
             return f"{value:.1%}"
-        return f"{value:,.2f}" if key in _RATIOS else f"{value:,.{decimals}f}"
+        return f"{value:,.2f}" if key in _RATIOS or key in self.scenario.metrics else f"{value:,.{decimals}f}"
 
 
 def describe_jobs(what: str, names: Sequence[str]) -> list[str]:

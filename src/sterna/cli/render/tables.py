@@ -44,6 +44,8 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
     yield "lost to restarts and stops", result.format_number("lost_device_hours", decimals=1), "device-hours"
     yield "across nodes, fragmented", " / ".join(map(result.format_number, ("cross_node_share", "fragmentation"))), ""
     yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
+    for name in result.scenario.metrics:
+        yield name, result.format_number(name), ""
     if counts.failures or has_faults:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
     if counts.lost_seconds:
@@ -52,7 +54,7 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
 
 
 def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
-    from sterna.experiments.result import COLUMNS, METRIC_COLUMNS
+    from sterna.experiments.result import COLUMNS
 
     out = console()
     jobs = int(comparison.baseline.number("jobs") or 0)
@@ -61,7 +63,7 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
     legend = "* best of its column. " if comparison.best else ""
     out.print(f"{legend}{comparison.about_ratios}")
     out.print()
-    _print_whole(out, _policy_table(comparison, METRIC_COLUMNS))
+    _print_whole(out, _policy_table(comparison, comparison.baseline.metric_columns))
     out.print(comparison.about_metrics)
     _show_lines(out, comparison.left_out)
 

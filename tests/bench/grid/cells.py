@@ -13,7 +13,6 @@ from sterna.experiments.options import make_scenario
 from sterna.experiments.simulation import run_simulation
 from tests.bench.grid.workloads import TraceCase, make_workload
 
-
 UNKNOWN_ENDS = "unknown-ends"
 """Knowledge that is true but for the ends of failed and killed jobs; with any other, those are known."""
 

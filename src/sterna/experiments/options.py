@@ -14,6 +14,7 @@ from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
 from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
+from sterna.experiments.metrics.user_metric import find_metrics
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Nodes
 from sterna.settings import is_count_only
@@ -62,6 +63,10 @@ class SimulationOptions(TypedDict, total=False):
     """Seed of random faults and of noisy knowledge."""
     knowledge: str
     """What policies know of jobs: `true`, `learned` or `noisy:SIGMA`."""
+    metrics: Sequence[str]
+    """Metrics of your own: names registered with `sterna.metric`, or Python files that register some."""
+    known_ends: bool
+    """Policies know when failed and killed jobs will end; else they expect a planned end, drawn from `seed`."""
 
 
 def make_scenario(
@@ -84,9 +89,11 @@ def make_scenario(
     mttr: float | None = None,
     seed: int = 0,
     knowledge: str = "true",
+    known_ends: bool = False,
+    metrics: Sequence[str] = (),
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = parse_knowledge(knowledge)
+    known, own_metrics = parse_knowledge(knowledge), find_metrics(metrics)
     if placement is not None:
         make_placement(placement)
         if is_count_only(placement) and (fail or mtbf is not None):
@@ -109,6 +116,8 @@ def make_scenario(
         speedups=_load_speedups(speedups),
         seed=seed,
         knowledge=known,
+        known_ends=known_ends,
+        metrics=own_metrics,
     )
 
 

@@ -44,6 +44,8 @@ def simulate(
         mtbf, mttr          mean seconds between random faults of a node, and how long each lasts
         seed                seed of random faults and of noisy knowledge
         knowledge           what policies know of jobs: "true", "learned" or "noisy:0.3"
+        metrics             metrics of your own: names registered with sterna.metric, or files: ["./mine.py"]
+        known_ends          policies know when failed and killed jobs will end; else they see a planned end
 
     Raises `UserError` with one sentence if an argument is wrong.
     """

@@ -35,6 +35,10 @@ class Scenario:
     """Seed that `faults` were drawn with; noisy knowledge is drawn from it, and results report it."""
     knowledge: Knowledge = TRUE
     """Accuracy of what policies know of the jobs."""
+    known_ends: bool = False
+    """Policies know the recorded end of jobs that failed or were killed, not the planned one."""
+    metrics: tuple[str, ...] = ()
+    """Names of the user's own metrics that results have."""
 
     @property
     def devices(self) -> int:

@@ -52,7 +52,11 @@ TEXT_COLUMNS: dict[str, str] = {
     "category": "category",
     "user": "user",
     "pool": "pool",
+    "status": "status",
 }
+
+COMPLETED_STATUSES = frozenset({"", "completed", "complete", "pass", "passed", "succeeded", "success", "terminated"})
+"""Statuses, in lower case, of jobs that ran to their end; a job without a status is taken for one of them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,6 +83,8 @@ class Trace:
     user: tuple[str, ...]
     pool: tuple[str, ...]
     """Virtual cluster of the job; empty if there is only one."""
+    status: tuple[str, ...]
+    """How the job ended, in the words of the trace; empty if unknown."""
     source: str
     """File or generator, for messages."""
     kind: str
@@ -91,6 +97,11 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({self.source}, {self.kind}: {len(self):,} jobs)"
+
+    @property
+    def ended_early(self) -> BoolColumn:
+        """Return which jobs failed or were killed: their durations are not what their users planned."""
+        return np.array([status.lower() not in COMPLETED_STATUSES for status in self.status], dtype=np.bool_)
 
     @staticmethod
     def load(path: str | PathLike[str], format: str | None = None) -> Trace:
@@ -204,6 +215,7 @@ def make_trace(
     category: Sequence[str] | None = None,
     user: Sequence[str] | None = None,
     pool: Sequence[str] | None = None,
+    status: Sequence[str] | None = None,
     source: str = "trace",
     kind: str = "made",
     notices: Sequence[str] = (),
@@ -229,10 +241,8 @@ def make_trace(
     }
     checked = {field: _check_numbers(field, values, where) for field, values in numbers.items()}
     _check_bounds(checked, where)
-    texts = {
-        field: _strip_texts(field, values, count)
-        for field, values in (("name", name), ("model", model), ("category", category), ("user", user), ("pool", pool))
-    }
+    given = {"name": name, "model": model, "category": category, "user": user, "pool": pool, "status": status}
+    texts = {field: _strip_texts(field, values, count) for field, values in given.items()}
     texts["category"] = tuple(map(_either, texts["category"], texts["model"]))
     _check_texts(texts, where)
     order = _submit_order(checked["submit_seconds"], texts["name"])

@@ -64,7 +64,7 @@ def test_a_tie_of_all_is_not_marked_and_a_tie_of_some_is(sterna: Sterna, trace: 
     assert "*" not in equal.out
     assert sterna(*asked, "fifo", "--nodes", "4x8", "--json").document["best"] == {}
     some = sterna(*asked, "fifo,srjf", "--nodes", "2x4").out.splitlines()
-    makespans = [line.split()[6] for line in some if "%" in line]
+    makespans = [line.split()[6] for line in some if "%" in line][:3]
     assert [cell.endswith("*") for cell in makespans] == [True, True, False]
 
 

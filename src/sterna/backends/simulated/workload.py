@@ -33,6 +33,8 @@ class Workload:
     """Jobs of one category are assumed to behave alike; empty: one category for all."""
     steps: Floats | None = None
     """Steps of each job. None, as for every trace: in proportion to the job's work, 100 on average in a category."""
+    unplanned_work: Floats | None = None
+    """Work that rules expect of each job beyond its end, because its user did not plan that end; None: no such job."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -82,6 +82,14 @@ class ScenarioOptions:
             help="Estimates that policies get: exact, learned from ended jobs, or with noise SIGMA (0.3: 30 %).",
         ),
     ] = "true"
+    known_ends: Annotated[
+        bool,
+        typer.Option("--known-ends", help="Tell policies when failed and killed jobs will end, not the planned end."),
+    ] = False
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="FILE", help="Python file with a metric of your own; may be repeated."),
+    ] = None
 
 
 def scenario_of(options: ScenarioOptions) -> Scenario:
@@ -90,5 +98,6 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
     from sterna.experiments.options import make_scenario
 
     values = {field.name: getattr(options, field.name) for field in fields(options)}
+    metrics = values.pop("metric") or ()
     nodes = make_nodes(values.pop("nodes"), values.pop("racks"))
-    return make_scenario(nodes=nodes, **values | {"fail": options.fail or ()})
+    return make_scenario(nodes=nodes, **values | {"fail": options.fail or (), "metrics": metrics})

@@ -34,6 +34,7 @@ class CsvLayout:
     category: str = ""
     user: str = ""
     pool: str = ""
+    status: str = ""
     is_dated: bool = False
     """`submit` holds dates, not numbers."""
     submit_units_per_second: float = 1.0
@@ -62,6 +63,7 @@ class CsvLayout:
             category=table.text(self.category) if self.category else None,
             user=table.text(self.user) if self.user else None,
             pool=table.text(self.pool) if self.pool else None,
+            status=table.text(self.status) if self.status else None,
             lines=table.lines,
             is_dated=self.is_dated,
         )

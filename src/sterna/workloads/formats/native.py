@@ -4,6 +4,7 @@
     min_workers,max_workers                  workers, if left out
     gpus_per_worker                          1, if left out; a fraction shares a device
     model,category,user,priority,pool        empty, or 0
+    status                                   how the job ended: completed, failed, killed; completed, if left out
 
 Lines that start with # are comments. Nothing is repaired: a mistake in a native trace is an error, never a notice.
 """

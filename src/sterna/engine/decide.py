@@ -76,7 +76,8 @@ def _decide(snapshot: Snapshot, rules: Rules) -> Decision:
         actions, until = _stabilise(snapshot, actions, until, rules)
     # 7. Migrate running jobs that the plan leaves alone.
     if rules.migration is not None:
-        actions, until = add_moves(snapshot, actions, until, rules.migration, rules.cpu_share is not None)
+        takes_turns = getattr(rules.cpu_share, "takes_turns", False)
+        actions, until = add_moves(snapshot, actions, until, rules.migration, takes_turns)
     # 8. Set CPU shares on the nodes as they will be.
     if rules.cpu_share is not None or snapshot.has_cpu_shares:
         actions, until = add_cpu_shares(snapshot, actions, until, rules.cpu_share)

@@ -29,15 +29,16 @@ DraftPlan = tuple[list[Action], float]
 
 
 def add_moves(
-    snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, divides: bool = False
+    snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, takes_turns: bool = False
 ) -> DraftPlan:
     """Add the migration's moves of jobs that the plan does not change, to nodes that have room.
 
-    `divides` is true if a rule divides the CPUs of shared nodes, even if all shares are equal at the moment.
+    `takes_turns` is true if a rule lets the jobs of shared nodes run one after the other, even if all shares are equal
+    at the moment; else they are forecast by equal shares.
     """
     then = project_plan(snapshot, actions)
-    if then.has_cpu_shares != divides:
-        then = replace(then, has_cpu_shares=divides)
+    if then.has_cpu_shares != takes_turns:
+        then = replace(then, has_cpu_shares=takes_turns)
     wanted = migration(then)
     until = min(until, wanted.until)
     if not wanted.moves:

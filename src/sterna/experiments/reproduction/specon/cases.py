@@ -38,7 +38,7 @@ CASES = (
     RuleCase("shares only, map kept", "none", "finish", keeps_map=True),
     BOTH,
     RuleCase("both, work known to 30 %", "balance", "finish", is_misled=True),
-    RuleCase("shares by growth", "none", "growth"),
+    RuleCase("shares by growth", "none", "growth:strict=true"),
     RuleCase("both, objective quality", "balance", "finish:objective=quality"),
 )
 ABLATIONS = (

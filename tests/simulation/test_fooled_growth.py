@@ -57,7 +57,7 @@ def false_verdicts(shape: str, total: float) -> float:
     return float(is_false.any(axis=0).mean())
 
 
-@pytest.mark.parametrize("shape", set(SHAPES) - UNFORESEEABLE)
+@pytest.mark.parametrize("shape", sorted(set(SHAPES) - UNFORESEEABLE))
 def test_job_is_converged_only_with_nine_tenths_of_its_improvement(shape: str) -> None:
     assert false_verdicts(shape, STEPS) <= 0.05
 
@@ -93,7 +93,7 @@ def workload(seed: int) -> SharedWorkload:
 
 def completion(jobs: SharedWorkload, migration: str, cpu_share: str, nodes: int = 3) -> Floats:
     rules = make_rules("fifo", "spread", migration, cpu_share)
-    config = SharedConfig(costs=Costs(restart_seconds=10.0, lost_work_seconds=30.0), growth=growth_rule_of(rules))
+    config = SharedConfig(costs=Costs(restart_seconds=10.0, checkpoint_seconds=30.0), growth=growth_rule_of(rules))
     backend = SharedBackend(jobs, shared_nodes(nodes, 8.0), config)
     RoundLoop(backend, rules).run()
     return backend.finish - jobs.submit

@@ -21,6 +21,7 @@ from sterna.wiring import make_placement
 from sterna.workloads.curves import check_speedups, load_speedups
 from sterna.workloads.domain import LARGEST
 from sterna.workloads.load import load_trace
+from sterna.workloads.speedup_assumption import is_speedup, parse_speedup
 from sterna.workloads.trace import Trace, parse_elastic
 
 _DEFAULT_REPAIR_SECONDS = 600.0
@@ -42,6 +43,8 @@ class SimulationOptions(TypedDict, total=False):
     """Least and most workers of a job as multiples of its request: `"1x:4x"` or `(1, 4)`."""
     speedups: str | PathLike[str] | Mapping[str, Sequence[float]] | None
     """Speed-ups at 1, 2, 3 .. workers by model, or a YAML file of them."""
+    speedup: str
+    """Speed-up of jobs whose model has no curve: `profiles` (drawn), `linear` or `power:EXPONENT`."""
     restart_cost: float
     """Seconds without progress at every start, move and resize."""
     rescale_cost: float | None
@@ -57,7 +60,7 @@ class SimulationOptions(TypedDict, total=False):
     mttr: float | None
     """Seconds that a random fault lasts; None: 600."""
     seed: int
-    """Seed of random faults and of noisy knowledge."""
+    """Seed of random faults, of noisy knowledge and of drawn profiles."""
     knowledge: str
     """What policies know of jobs: `true`, `learned` or `noisy:SIGMA`."""
 
@@ -72,6 +75,7 @@ def make_scenario(
     limit: int | None = None,
     elastic: str | tuple[float, float] | None = None,
     speedups: str | PathLike[str] | Mapping[str, Sequence[float]] | None = None,
+    speedup: str = "profiles",
     restart_cost: float = 0.0,
     rescale_cost: float | None = None,
     lost_work: float = 0.0,
@@ -83,7 +87,7 @@ def make_scenario(
     knowledge: str = "true",
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = parse_knowledge(knowledge)
+    known, assumption = parse_knowledge(knowledge), parse_speedup(speedup)
     if placement is not None:
         make_placement(placement)
         if is_count_only(placement) and (fail or mtbf is not None):
@@ -104,6 +108,7 @@ def make_scenario(
         costs=costs,
         faults=_make_faults(jobs, nodes, fail, mtbf, mttr, seed),
         speedups=_load_speedups(speedups),
+        speedup=assumption,
         seed=seed,
         knowledge=known,
     )
@@ -168,4 +173,6 @@ def _load_speedups(source: str | PathLike[str] | Mapping[str, Sequence[float]] |
         return {}
     if isinstance(source, Mapping):
         return check_speedups("speedups", {model: list(values) for model, values in source.items()})
+    if is_speedup(fspath(source)):
+        raise UserError(f"--speedups {source}: it takes a YAML file of curves by model; write --speedup {source}.")
     return load_speedups(fspath(source))

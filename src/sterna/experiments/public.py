@@ -35,13 +35,14 @@ def simulate(
         vc, limit           only jobs of this virtual cluster, only the first N jobs
         elastic             least and most workers as multiples of the request: "1x:4x" or (1, 4)
         speedups            speed-ups at 1, 2, 3 .. workers by model, or a YAML file of them
+        speedup             of jobs whose model has no curve: "profiles" (drawn at random), "linear", "power:0.8"
         restart_cost        seconds without progress at every start, move and resize
         rescale_cost        seconds without progress at a resize; None: restart_cost
         lost_work           seconds of work thrown away at every stop, at most
         cross_node_penalty  fraction of speed lost across nodes, and again across racks
         fail                nodes that are lost: ["node2@3600+600"]
         mtbf, mttr          mean seconds between random faults of a node, and how long each lasts
-        seed                seed of random faults and of noisy knowledge
+        seed                seed of random faults, of noisy knowledge and of drawn profiles
         knowledge           what policies know of jobs: "true", "learned" or "noisy:0.3"
 
     Raises `UserError` with one sentence if an argument is wrong.

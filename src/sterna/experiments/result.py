@@ -157,6 +157,7 @@ class Result:
             "rounds": counts.rounds,
             "seed": self.scenario.seed,
             "knowledge": str(self.scenario.knowledge),
+            "speedup": str(self.scenario.speedup),
             "notices": list(self.notices),
         }
 

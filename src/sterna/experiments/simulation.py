@@ -21,6 +21,7 @@ from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
+from sterna.workloads.trace import Trace
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
@@ -36,7 +37,7 @@ def run_simulation(
     """Replay the trace; a `detailed` result also has the timeline, the spans and the stops of every job."""
     rules = make_rules(policy, scenario.placement_of(policy))
     trace, nodes = scenario.trace, scenario.nodes
-    workload = workload_of(trace, scenario.speedups)
+    workload = _workload_of(scenario, trace)
     rows = _rows_that_fit(workload, nodes)
     unschedulable: tuple[str, ...] = ()
     if len(rows) < len(trace):
@@ -44,7 +45,7 @@ def run_simulation(
         unschedulable = tuple(name for row, name in enumerate(trace.name) if row not in fits)
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
-        workload = workload_of(trace.take(rows), scenario.speedups)
+        workload = _workload_of(scenario, trace.take(rows))
     backend = make_backend(
         scenario.knowledge,
         workload,
@@ -78,6 +79,10 @@ def run_simulation(
         else None,
         spans=log.close_spans(backend.finish, backend.observe()) if log else (),
     )
+
+
+def _workload_of(scenario: Scenario, trace: Trace) -> Workload:
+    return workload_of(trace, scenario.speedups, scenario.speedup, scenario.seed)
 
 
 def _rows_that_fit(workload: Workload, nodes: Nodes) -> Ints:

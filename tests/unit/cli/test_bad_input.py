@@ -56,6 +56,12 @@ OPTIONS = [
     (["--elastic", "٣x:٤x"], "--elastic ٣x:٤x: write"),
     (["--elastic", "2x:4x"], "--elastic 2x:4x"),
     (["--speedups", "missing.yaml"], "missing.yaml: there is no such file"),
+    (["--speedups", "linear"], "--speedups linear: it takes a YAML file of curves by model; write --speedup linear."),
+    (["--speedup", "curves.yaml"], "curves by model are given with --speedups curves.yaml."),
+    (["--speedup", "liner"], "--speedup liner is unknown; did you mean 'linear'?"),
+    (["--speedup", "power:2"], "--speedup power:2: give an exponent above 0 and of at most 1, e.g. power:0.8."),
+    (["--speedup", "power"], "give an exponent above 0 and of at most 1, e.g. power:0.8."),
+    (["--speedup", "power:0"], "give an exponent above 0 and of at most 1, e.g. power:0.8."),
     (["--vc", "rad"], "has no such virtual cluster; did you mean 'red'? It has blue, red."),
     (
         ["--fail", "node5@1"],

@@ -26,6 +26,8 @@ from sterna.workloads.trace import Trace, parse_elastic
 
 _DEFAULT_REPAIR_SECONDS = 600.0
 _MOST_POOLS_LISTED = 40
+_LARGEST_FACTOR = 1e6
+"""Upper bound of a requested time as a multiple of the duration."""
 
 
 class SimulationOptions(TypedDict, total=False):
@@ -53,6 +55,8 @@ class SimulationOptions(TypedDict, total=False):
     """Seconds of work thrown away at every stop, at most."""
     cross_node_penalty: float
     """Fraction of speed lost while a job spans nodes, and again while it spans racks."""
+    requested_time: float | None
+    """Requested run time of jobs without one, as a multiple of their duration; None: unknown."""
     fail: Sequence[str]
     """Nodes that are lost, as `NODE@SECONDS+SECONDS`."""
     mtbf: float | None
@@ -80,6 +84,7 @@ def make_scenario(
     rescale_cost: float | None = None,
     lost_work: float = 0.0,
     cross_node_penalty: float = 0.0,
+    requested_time: float | None = None,
     fail: Sequence[str] = (),
     mtbf: float | None = None,
     mttr: float | None = None,
@@ -95,12 +100,16 @@ def make_scenario(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )
     costs = _check_costs(restart_cost, rescale_cost, lost_work, cross_node_penalty)
+    if requested_time is not None and not 0 < requested_time <= _LARGEST_FACTOR:
+        raise UserError(f"--requested-time {requested_time:g}: give a multiple of the duration above 0, e.g. 2.")
     if seed < 0:
         raise UserError(f"--seed {seed}: a seed is a whole number of at least 0.")
     multiples = parse_elastic(elastic) if isinstance(elastic, str) else elastic
     jobs = _select_jobs(trace, format, vc, limit)
     if multiples is not None:
         jobs = jobs.elastic(*multiples)
+    if requested_time is not None:
+        jobs = jobs.with_requested_times(requested_time)
     return Scenario(
         trace=jobs,
         nodes=nodes,

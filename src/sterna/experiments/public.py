@@ -40,6 +40,7 @@ def simulate(
         rescale_cost        seconds without progress at a resize; None: restart_cost
         lost_work           seconds of work thrown away at every stop, at most
         cross_node_penalty  fraction of speed lost across nodes, and again across racks
+        requested_time      requested run time as a multiple of the duration; None: as in the trace, else unknown
         fail                nodes that are lost: ["node2@3600+600"]
         mtbf, mttr          mean seconds between random faults of a node, and how long each lasts
         seed                seed of random faults, of noisy knowledge and of drawn profiles

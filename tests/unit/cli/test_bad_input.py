@@ -56,6 +56,8 @@ OPTIONS = [
     (["--elastic", "٣x:٤x"], "--elastic ٣x:٤x: write"),
     (["--elastic", "2x:4x"], "--elastic 2x:4x"),
     (["--speedups", "missing.yaml"], "missing.yaml: there is no such file"),
+    (["--requested-time", "0"], "--requested-time 0: give a multiple of the duration above 0, e.g. 2."),
+    (["--requested-time", "nan"], "--requested-time"),
     (["--speedups", "linear"], "--speedups linear: it takes a YAML file of curves by model; write --speedup linear."),
     (["--speedup", "curves.yaml"], "curves by model are given with --speedups curves.yaml."),
     (["--speedup", "liner"], "--speedup liner is unknown; did you mean 'linear'?"),

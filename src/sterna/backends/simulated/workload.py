@@ -34,6 +34,8 @@ class Workload:
     """Jobs of one category are assumed to behave alike; empty: one category for all."""
     steps: Floats | None = None
     """Steps of each job. None, as for every trace: in proportion to the job's work, 100 on average in a category."""
+    requested_seconds: Floats | None = None
+    """Run time that the user requested, with `request` workers; NaN if unknown. None: unknown for all."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -72,6 +74,7 @@ def workload_of(
         curves,
         (*assumed.notices, *notices),
         assumed.category,
+        requested_seconds=None if np.isnan(trace.requested_seconds).all() else trace.requested_seconds,
     )
 
 

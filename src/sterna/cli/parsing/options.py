@@ -57,6 +57,14 @@ class ScenarioOptions:
             "--cross-node-penalty", metavar="FRACTION", help="Speed lost across nodes, and again across racks."
         ),
     ] = 0.0
+    requested_time: Annotated[
+        float | None,
+        typer.Option(
+            "--requested-time",
+            metavar="FACTOR",
+            help="Requested run time of jobs without one, for easy and conservative: FACTOR times the duration.",
+        ),
+    ] = None
     racks: Annotated[int, typer.Option("--racks", metavar="N", help="Number of racks.")] = 1
     fail: Annotated[
         list[str] | None,

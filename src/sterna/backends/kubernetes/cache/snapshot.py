@@ -28,7 +28,7 @@ from sterna.model.speedup import Floats
 _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
          "evictor", "running_workers", "saves")  # fmt: skip
 _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
-           "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
+           "not_before", "counted_from", "started_at", "saved_at", "requested_seconds", "most_cores")  # fmt: skip
 _NOTHING = Shapes((Shape(),))
 _MIN_ROWS = 64
 
@@ -139,6 +139,7 @@ class JobTable:
         is_waiting = (columns.pop("not_before") > now) & (columns["workers"] == 0)
         columns["maximum"] = np.where(is_waiting, 0, columns["maximum"])
         counted, started = columns.pop("counted_from"), columns.pop("started_at")
+        columns["last_start"] = np.where(started < NEVER, started, -NEVER)
         columns["running_seconds"] = np.where(counted < NEVER, np.maximum(now - counted, 0.0), 0.0)
         columns["executed"] = columns["executed"] + columns["running_seconds"]
         at_risk = (columns.pop("saves") == 0) & (started < NEVER)
@@ -175,6 +176,7 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
         _or(persisted.counted_from, NEVER),
         _or(persisted.started_at, NEVER),
         persisted.saved_at,
+        _or(parsed_job.spec.deadline_seconds, math.nan),
         math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
 

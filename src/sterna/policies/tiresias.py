@@ -47,10 +47,10 @@ class Tiresias:
                 raise UserError(f"second={self.second:g} makes a third queue, which needs order=entry: add it.")
 
     def __call__(self, snapshot: Snapshot) -> Target:
-        if snapshot.all_fit:
-            return Target(snapshot.minimum_for_all)
         if self.order == "entry":
             return _serve_by_entry(snapshot, (self.threshold, self.second) if self.second else (self.threshold,))
+        if snapshot.all_fit:
+            return Target(snapshot.minimum_for_all)
         queues = assign_queues(snapshot, self.threshold, self.promote, self.since_promotion)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         target = admit(snapshot, queues, gittins)
@@ -84,6 +84,8 @@ def _validate_entry_params(policy: Tiresias) -> None:
 
 
 def _serve_by_entry(snapshot: Snapshot, thresholds: tuple[float, ...]) -> Target:
+    if snapshot.all_fit:
+        return Target(snapshot.minimum_for_all)
     jobs, size = snapshot.jobs, _requested_size(snapshot)
     order = entry_order(snapshot, thresholds)
     able = order if jobs.barred is None else order[~jobs.barred[order]]

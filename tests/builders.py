@@ -351,8 +351,18 @@ def _built(cluster: ClusterSpec) -> Snapshot:
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:
     whole = ("priority", "minimum", "maximum", "request", "workers", "promotions", "can_save", "may_preempt")
-    real = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed", "unsaved", "resize_seconds")
-    real += ("spent", "not_before")
+    real: tuple[str, ...] = (
+        "submit",
+        "remaining",
+        "first_start",
+        "waiting_since",
+        "attained",
+        "executed",
+        "unsaved",
+        "spent",
+        "resize_seconds",
+        "not_before",
+    )
     columns: dict[str, npt.NDArray[Any]] = {
         name: np.array([getattr(job, name) for job in rows], dtype=np.int64) for name in whole
     }

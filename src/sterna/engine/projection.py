@@ -161,6 +161,8 @@ def _bookkeeping_columns(snapshot: Snapshot, actions: Sequence[Action]) -> dict[
     if started:
         columns["first_start"] = jobs.first_start.copy()
         columns["first_start"][started] = np.minimum(jobs.first_start[started], snapshot.now)
+        columns["last_start"] = jobs.last_start.copy()
+        columns["last_start"][started] = snapshot.now
     if stopped:
         columns["waiting_since"] = jobs.waiting_since.copy()
         columns["waiting_since"][stopped] = snapshot.now

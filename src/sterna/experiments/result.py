@@ -201,6 +201,7 @@ class Result:
             "seed": self.scenario.seed,
             "knowledge": str(self.scenario.knowledge),
             **self._metric_summary(),
+            "speedup": str(self.scenario.speedup),
             "notices": list(self.notices),
         }
         return summary | compute_metrics(self, summary)

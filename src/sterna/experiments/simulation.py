@@ -25,6 +25,7 @@ from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.settings import is_count_only
 from sterna.wiring import make_rules
+from sterna.workloads.trace import Trace
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
@@ -40,7 +41,7 @@ def run_simulation(
     """Replay the trace; a `detailed` result also has the timeline and the spans of every job."""
     rules = make_rules(policy, scenario.placement_of(policy))
     trace, nodes = scenario.trace, scenario.nodes
-    workload = workload_of(trace, scenario.speedups)
+    workload = _workload_of(scenario, trace)
     rows = _rows_that_fit(workload, nodes)
     unschedulable: tuple[str, ...] = ()
     if len(rows) < len(trace):
@@ -48,7 +49,7 @@ def run_simulation(
         unschedulable = tuple(name for row, name in enumerate(trace.name) if row not in fits)
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
-        workload = workload_of(trace.take(rows), scenario.speedups)
+        workload = _workload_of(scenario, trace.take(rows))
     if not scenario.known_ends:
         workload = hide_early_ends(workload, trace.take(rows), scenario.seed)
     backend = make_backend(
@@ -85,6 +86,10 @@ def run_simulation(
         else None,
         spans=spans_of(backend.changes) if detailed else (),
     )
+
+
+def _workload_of(scenario: Scenario, trace: Trace) -> Workload:
+    return workload_of(trace, scenario.speedups, scenario.speedup, scenario.seed)
 
 
 def _rows_that_fit(workload: Workload, nodes: Nodes) -> Ints:

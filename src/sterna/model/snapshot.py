@@ -138,6 +138,10 @@ class Jobs:
     not_before = OptionalColumn[np.float64](
         "Earliest time of the next start; until then the job keeps its place in the queue but does not start.", -NEVER
     )
+    requested_seconds = OptionalColumn[np.float64](
+        "Run time that the user requested, with `request` workers; NaN if unknown.", np.nan
+    )
+    last_start = OptionalColumn[np.float64]("Time of the last start; `-NEVER` before it or if unknown.", -NEVER)
     moves = OptionalColumn[np.int64]("Mark: number of moves.", 0)
     moved_at = OptionalColumn[np.float64]("Mark: time of the last move.", -NEVER)
     moved_from = OptionalColumn[np.int64]("Mark: node that the job left in its last move; -1 if none.", -1)

@@ -69,6 +69,7 @@ class SimulatedBackend:
         self._faults_of = [0] * len(nodes)
         self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
         """Submission time of each job, and `NEVER` as a sentinel."""
+        self._last_start = [-NEVER] * len(workload)
         self._create_states(workload)
         self._curve: list[int] = workload.curve.tolist()
         self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
@@ -112,8 +113,11 @@ class SimulatedBackend:
                 "request": jobs.request,
                 "shape": jobs.shape,
                 "curve": jobs.curve,
+                "last_start": self._last_start,
             }
         )
+        if jobs.requested_seconds is not None:
+            self.table.sources["requested_seconds"] = jobs.requested_seconds
         self.lines: dict[str, ComputedColumn] = {
             "remaining": made.remaining_line,
             "attained": made.attained_line,
@@ -317,6 +321,8 @@ class SimulatedBackend:
             if mark is _PROMOTED:
                 self.states.promote(key, place)
             self.states.begin(key, place, self.now)
+            self._last_start[key] = self.now
+            self.table.write("last_start", place, self.now)
             self._assign(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
             self.counters.migrations += 1

@@ -31,7 +31,8 @@ from sterna.model.speedup import Floats
 _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
          "evictor", "running_workers", "can_save", "may_preempt", "is_torchrun")  # fmt: skip
 _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
-           "not_before", "counted_from", "unsaved_since", "resize_seconds", "spent", "most_cores")  # fmt: skip
+           "not_before", "counted_from", "unsaved_since", "resize_seconds", "spent",
+           "requested_seconds", "most_cores")  # fmt: skip
 _RENDEZVOUS_SECONDS = 1.0
 """Estimated time without progress when workers of an elastic MPIJob join or leave. Workers that join parameter servers
 do not interrupt the others."""
@@ -186,6 +187,7 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
         unsaved_since(persisted),
         _resize_seconds(parsed_job),
         persisted.spent,
+        _or(parsed_job.spec.deadline_seconds, math.nan),
         math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
 

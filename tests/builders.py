@@ -399,7 +399,11 @@ def _carried_out(job: AJob, action: Action, snapshot: Snapshot) -> AJob:
     names = snapshot.nodes.name
     assignment = action.after
     moved = replace(
-        job, on=_named(assignment.workers, names), ps_on=_named(assignment.ps, names), slots=assignment.slots
+        job,
+        on=_named(assignment.workers, names),
+        ps_on=_named(assignment.ps, names),
+        slots=assignment.slots,
+        spent=job.spent + action.price,
     )
     if not assignment.workers:
         return replace(moved, waiting_since=snapshot.now)

@@ -84,7 +84,12 @@ def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
 
 def snapshot_of(cluster: ClusterSpec) -> Snapshot:
     return a_snapshot(
-        cluster.jobs, cluster.nodes, now=cluster.now, last_action=cluster.last_action, finished=cluster.finished
+        cluster.jobs,
+        cluster.nodes,
+        now=cluster.now,
+        last_action=cluster.last_action,
+        finished=cluster.finished,
+        restart_seconds=cluster.restart_seconds,
     )
 
 

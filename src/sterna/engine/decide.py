@@ -93,14 +93,15 @@ def _decide(snapshot: Snapshot, rules: Rules) -> Decision:
 
 def _target_and_place(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Target, Placed, bool]:
     """Return the snapshot that the policy was given in the end, its target, the placement of that, and whether the
-    plan is provisional: it was negotiated, or some nodes accept no new workers."""
+    plan is provisional: it was negotiated, changes running jobs at a price, or some nodes accept no new workers."""
     offered = admit(snapshot)  # 2. Admit: cap each job at what the cluster can hold.
     policy = PricedPolicy(rules.policy) if rules.is_priced else rules.policy
     target = policy(offered)  # 3. Target: the number of workers of each job, changed only where that pays.
     placed = rules.placement(offered, target.workers)  # 4. Place: nodes for the workers.
     if placed.misfits:  # 5. Negotiate: the policy decides again without what does not fit.
         return *negotiate_placement(offered, target, placed, policy, rules.placement), True
-    return offered, target, placed, not snapshot.nodes.is_open_to_all
+    is_priced = not snapshot.changes_are_free and any(action.before.workers for action in placed.actions)
+    return offered, target, placed, is_priced or not snapshot.nodes.is_open_to_all
 
 
 def _stabilise(snapshot: Snapshot, actions: list[Action], until: float, rules: Rules) -> DraftPlan:

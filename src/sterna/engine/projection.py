@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.placement.free_capacity import FreeCapacity
-from sterna.engine.price import ChangeCosts
+from sterna.engine.price import ChangeCosts, put_prices_on
 from sterna.engine.registry import CpuShare, Migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
@@ -157,7 +157,11 @@ def _bookkeeping_columns(snapshot: Snapshot, actions: Sequence[Action]) -> dict[
     stopped = [action.row for action in actions if action.kind is ActionKind.STOP]
     started = [action.row for action in actions if action.kind is ActionKind.START]
     promoted = [action.row for action in actions if action.mark is Mark.PROMOTED]
+    priced = [action for action in put_prices_on(snapshot, actions) if action.price]
     columns: dict[str, npt.NDArray[Any]] = {}
+    if priced:
+        columns["spent"] = jobs.spent.copy()
+        columns["spent"][[action.row for action in priced]] += [action.price for action in priced]
     if started:
         columns["first_start"] = jobs.first_start.copy()
         columns["first_start"][started] = np.minimum(jobs.first_start[started], snapshot.now)

@@ -29,7 +29,7 @@ from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Jobs, SelectedJobs, Snapshot
 from sterna.model.speedup import Floats
 
-LOSS_SHARE = 0.1
+LOSS_SHARE = 0.06
 """Largest share of its service, past and expected, that a job may lose to stops and resizes."""
 
 PAYBACK = 4.0

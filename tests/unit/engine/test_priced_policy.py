@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sterna.engine.decide import Rules, decide
+from sterna.engine.priced_policy import LOSS_SHARE
 from sterna.engine.registry import RuleKind
 from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Snapshot
@@ -71,8 +72,8 @@ def test_a_job_about_to_end_is_not_stopped(policy: str) -> None:
 
 
 @every_policy
-def test_a_job_whose_changes_cost_a_tenth_of_its_service_stays_as_it_is(policy: str) -> None:
-    jobs = [a_running_job(spent=0.1 * 4 * 11 * HOUR), a_short_job()]
+def test_a_job_whose_changes_have_cost_its_share_of_lost_service_stays_as_it_is(policy: str) -> None:
+    jobs = [a_running_job(spent=LOSS_SHARE * 4 * 11 * HOUR), a_short_job()]
     assert decided(a_snapshot(jobs, 4, now=HOUR, restart_seconds=30), policy).actions == []
 
 

@@ -44,7 +44,7 @@ def test_a_band_that_holds_everything_is_as_dishonest_as_one_that_holds_half() -
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-tiresias", "dragon"])
 def test_bands_of_a_replay_hold_and_are_narrower_than_the_time_itself(policy: str) -> None:
     runs = [replay(policy, seed, jobs=150) for seed in range(2)]
-    assert all(run.changes > 0.5 for run in runs)
+    assert all(run.changes > 0.3 for run in runs)
     for seen in SEEN:
         coverage = coverage_of([run.forecasts[seen] for run in runs])
         assert 65 <= coverage.held <= 92

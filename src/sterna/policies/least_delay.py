@@ -1,4 +1,4 @@
-"""`least-delay`: each device to the job through which it shortens the waiting of most jobs."""
+"""`least-delay`: each device to the job through which it spares all jobs together most waiting."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.ordering.device_worth import device_worth, remaining_seconds
+from sterna.engine.ordering.device_worth import device_worth, remaining_seconds, speed_at_minimum
 from sterna.engine.ordering.worth_fill import Items, fill_by_worth, sort_items
 from sterna.engine.price import ChangeCosts
 from sterna.rules import Bools, Floats, Ints, Snapshot, Target, policy
 
-_RUNNING = 1.5
-"""Worth of the minimum of a running job over that of a waiting one: a job is stopped only for one of clearly more."""
+_RUNNING = 1.3
+"""Factor by which a running job counts as smaller, and its minimum as worth more, than if it waited: a job is stopped
+only for one of clearly more worth."""
 
 _HELD = 1.2
 """Worth of a worker above the minimum that a job has over one that it would get."""
@@ -21,20 +22,20 @@ _HELD = 1.2
 _PAYBACK = 3.0
 """Restarts that growth has to save, and that a job has to have left to be shrunk or stopped."""
 
-_MAX_FILLS = 5
-"""Upper bound on fills; in the last one no running job is resized. One suffices in 49 of 50 rounds."""
+_MAX_FILLS = 6
+"""Upper bound on fills; in the second half no running job grows, in the last none is stopped or shrunk."""
 
 
 @policy("least-delay")
 @dataclass(frozen=True)
 class LeastDelay:
-    """Each device to the job through which it shortens the waiting of most jobs; changes only where they pay.
+    """Each device to the job through which it spares all jobs together most waiting; changes only where they pay.
 
-    The worth of a device rises with the number of jobs that are at least as large as its job, and falls with the
-    device-seconds that the job still needs. A job enters with its whole minimum; a further worker counts with the
-    speed-up that it adds. Devices are filled by worth, and what a job has counts more than what it would get. A wide
-    job that was passed is forced in if the total worth rises. Growth that saves less than three restarts, and
-    shrinking a job that soon ends, are left out.
+    The worth of a device to a job rises with the number of jobs that are at least as large, the more so the scarcer
+    devices are, and falls with the devices that the job could use. A job enters with its whole minimum; a further
+    worker counts with the speed-up that it adds. Devices are filled by worth, and what a job has counts more than what
+    it would get. A wide job that was passed is forced in if the total worth rises. Growth that saves less than three
+    restarts, and stops and shrinks whose devices are worth less than three restarts of the victim, are left out.
     """
 
     def __call__(self, snapshot: Snapshot) -> Target:
@@ -45,47 +46,90 @@ class LeastDelay:
 
 def _order(snapshot: Snapshot) -> Ints:
     """Return all rows in the order of entry: higher priority first, then by worth, running before waiting jobs."""
-    worth = device_worth(snapshot, remaining_seconds(snapshot))
     jobs = snapshot.jobs
+    worth = _worth(snapshot, remaining_seconds(snapshot), _most_useful(snapshot))
     return np.lexsort((jobs.workers == 0, -worth, -jobs.priority))
+
+
+def _worth(snapshot: Snapshot, seconds: Floats, most: Ints) -> Floats:
+    return device_worth(snapshot, seconds / np.where(snapshot.jobs.workers > 0, _RUNNING, 1.0), most)
+
+
+def _most_useful(snapshot: Snapshot) -> Ints:
+    """Return the workers beyond which each job does not gain or may not grow."""
+    jobs = snapshot.jobs
+    return np.minimum(jobs.maximum, np.maximum(snapshot.curves.useful[jobs.curve], jobs.minimum))
 
 
 class _Allocation:
     """The columns of one call, over all rows."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        jobs, curves = snapshot.jobs, snapshot.curves
+        jobs = snapshot.jobs
         self._snapshot = snapshot
         self._rows = np.arange(len(jobs)) if jobs.barred is None else (~jobs.barred).nonzero()[0]
         self._seconds = remaining_seconds(snapshot)
-        self._worth = device_worth(snapshot, self._seconds)
-        self._speed = np.maximum(curves.speed(jobs.curve, jobs.minimum), 1e-9)
-        """Speed at the minimum."""
-        self._most = np.minimum(jobs.maximum, np.maximum(curves.useful[jobs.curve], jobs.minimum))
-        """Workers beyond which no job gains."""
+        self._most = _most_useful(snapshot)
+        self._worth = _worth(snapshot, self._seconds, self._most)
+        self._speed = speed_at_minimum(snapshot)
         self._may_stay = (jobs.workers >= jobs.minimum) & (jobs.workers <= jobs.maximum) & (jobs.workers > 0)
+        self._costs = ChangeCosts(snapshot)
+        self._left = np.where(self._may_stay, self._seconds_at(jobs.workers), 0.0)
+        """Remaining time of running jobs at their present size."""
 
     def allocate(self) -> Ints:
+        """Return the workers of each job; what does not pay is left out of the next fill."""
         jobs, snapshot = self._snapshot.jobs, self._snapshot
         if snapshot.changes_are_free:
             return self._fill(self._most, np.zeros(len(jobs), dtype=np.bool_))
-        costs = ChangeCosts(snapshot)
-        left = np.where(self._may_stay, self._seconds_at(np.maximum(jobs.workers, 1)), 0.0)
-        kept = self._may_stay & (left <= _PAYBACK * np.minimum(costs.stop_seconds, costs.resize_seconds))
-        gain = left - self._seconds_at(self._most)
-        caps = np.where(self._may_stay & (gain <= _PAYBACK * costs.resize_seconds), jobs.workers, self._most)
-        for fills in range(1, _MAX_FILLS + 1):
+        left, resize = self._left, self._costs.resize_seconds
+        kept = self._may_stay & (left <= _PAYBACK * np.minimum(self._costs.stop_seconds, resize))
+        cannot_grow = self._may_stay & (left - self._seconds_at(self._most) <= _PAYBACK * resize)
+        caps = np.where(cannot_grow, jobs.workers, self._most)
+        for fill in range(_MAX_FILLS):
+            if fill == _MAX_FILLS // 2:
+                caps = np.where(self._may_stay, jobs.workers, caps)
+            if fill == _MAX_FILLS - 1:
+                kept = self._may_stay
             target = self._fill(caps, kept)
-            saved = left - self._seconds_at(target)
-            grows = self._may_stay & (target > jobs.workers) & (saved <= _PAYBACK * costs.resize_seconds)
-            shrinks = self._may_stay & (target < jobs.workers) & (target > 0)
-            freed = (jobs.workers - target) / np.maximum(jobs.workers, 1)
-            shrinks &= freed * left <= _PAYBACK * costs.resize_seconds
-            if not grows.any() and not shrinks.any():
+            grows, victims = self._unpaid_growth(target), self._unpaid_victims(target)
+            if not grows.any() and not victims.any():
                 break
-            caps = np.where(grows if fills < _MAX_FILLS - 1 else self._may_stay, jobs.workers, caps)
-            kept = kept | shrinks
+            caps, kept = np.where(grows, jobs.workers, caps), kept | victims
         return target
+
+    def _unpaid_growth(self, target: Ints) -> Bools:
+        """Return the running jobs that would grow for less than three restarts."""
+        saved = self._left - self._seconds_at(target)
+        grows = self._may_stay & (target > self._snapshot.jobs.workers)
+        return grows & (saved <= _PAYBACK * self._costs.resize_seconds)
+
+    def _unpaid_victims(self, target: Ints) -> Bools:
+        """Return the running jobs that would stop or shrink for less than that costs them.
+
+        Jobs that start would otherwise wait for the rest of the victim's time; the devices that are left are worth what
+        growth saves with them. The cheapest victims count as those that make room for starts.
+        """
+        snapshot, jobs = self._snapshot, self._snapshot.jobs
+        unpaid = np.zeros(len(target), dtype=np.bool_)
+        rows = (self._may_stay & (target < jobs.workers)).nonzero()[0]
+        if not len(rows):
+            return unpaid
+        held = snapshot.cost(jobs.workers)
+        change = snapshot.cost(target) - held
+        starts = (jobs.workers == 0) & (target > 0)
+        grows = ((jobs.workers > 0) & (target > jobs.workers)).nonzero()[0]
+        saved = (self._left - self._seconds_at(target))[grows] * held[grows]
+        per_unit = float((saved * change[grows] / np.maximum(held[grows], 1)).sum()) / max(int(change[grows].sum()), 1)
+        seconds = np.where(target > 0, self._costs.resize_seconds, self._costs.stop_seconds)[rows]
+        freed = -change[rows]
+        price = held[rows] * seconds / np.maximum(freed, 1)
+        order = np.lexsort((rows, price))
+        before = freed[order].cumsum() - freed[order]
+        for_starts = before < int(change[starts].sum()) - snapshot.free_units
+        gain = np.where(for_starts, self._left[rows[order]], per_unit)
+        unpaid[rows[order]] = gain <= _PAYBACK * price[order]
+        return unpaid
 
     def _seconds_at(self, workers: Ints) -> Floats:
         """Return the remaining time of each job with this many workers, at least one."""

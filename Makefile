@@ -40,7 +40,7 @@ demo: $(STAMP) ## Train a dozen real models three ways on two cores, and compare
 	@mkdir -p $(OUT)
 	@$(BIN)/sterna demo --report $(OUT)/demo.html $(DEMO_ARGS)
 
-compare: $(STAMP) ## Compare all nine policies on a generated trace; about half a minute
+compare: $(STAMP) ## Compare all policies on a generated trace; about half a minute
 	@mkdir -p $(OUT)
 	@echo "==> making a trace of 400 jobs: $(OUT)/compare.csv"
 	@$(BIN)/sterna trace make poisson --jobs 400 --seed 7 --output $(OUT)/compare.csv

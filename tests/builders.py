@@ -6,6 +6,7 @@ come from `take_stock`, which backends that do not keep count use too. Nothing h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -47,6 +48,12 @@ class AJob:
     attained: float
     executed: float
     promotions: int = 0
+    unsaved: float = 0.0
+    can_save: bool = True
+    resize_seconds: float = math.nan
+    spent: float = 0.0
+    may_preempt: bool = True
+    not_before: float = -NEVER
 
     @property
     def workers(self) -> int:
@@ -76,6 +83,8 @@ class ClusterSpec:
     now: float
     last_action: float
     finished: tuple[float, ...]
+    restart_seconds: float = 0.0
+    evicts_unsaved: bool = False
 
 
 def a_job(
@@ -103,6 +112,12 @@ def a_job(
     waiting_since: float | None = None,
     attained: float = 0.0,
     executed: float = 0.0,
+    unsaved: float = 0.0,
+    can_save: bool = True,
+    resize_seconds: float = math.nan,
+    spent: float = 0.0,
+    may_preempt: bool = True,
+    not_before: float = -NEVER,
 ) -> AJob:
     """A job of `size` workers, or of (minimum, maximum), that asked for `workers`; it runs if it is `on` any node."""
     minimum, maximum = (size, size) if isinstance(size, int) else size
@@ -135,6 +150,12 @@ def a_job(
         submit if waiting_since is None else waiting_since,
         attained,
         executed,
+        unsaved=unsaved,
+        can_save=can_save,
+        resize_seconds=resize_seconds,
+        spent=spent,
+        may_preempt=may_preempt,
+        not_before=not_before,
     )
 
 
@@ -178,10 +199,14 @@ def a_snapshot(
     now: float = 0.0,
     last_action: float = -NEVER,
     finished: Sequence[float] = (),
+    restart_seconds: float = 0.0,
+    evicts_unsaved: bool = False,
 ) -> Snapshot:
     """The instant at which these jobs and nodes are all there is. Keys follow the order given, rows do not."""
     wide = [a_node("n0", nodes)] if isinstance(nodes, int) else list(nodes)
-    return _built(ClusterSpec(tuple(jobs), tuple(wide), now, last_action, tuple(finished)))
+    return _built(
+        ClusterSpec(tuple(jobs), tuple(wide), now, last_action, tuple(finished), restart_seconds, evicts_unsaved)
+    )
 
 
 class Decided(NamedTuple):
@@ -310,13 +335,34 @@ def _built(cluster: ClusterSpec) -> Snapshot:
     totals = totals._replace(free_units=totals.free_units - anywhere_units)
     history = np.sort(np.array(cluster.finished, dtype=np.float64))
     return Snapshot(
-        cluster.now, jobs, table, shapes, curves, assignments, *totals, cluster.last_action, lambda: history
+        cluster.now,
+        jobs,
+        table,
+        shapes,
+        curves,
+        assignments,
+        *totals,
+        cluster.last_action,
+        lambda: history,
+        cluster.restart_seconds,
+        evicts_unsaved=cluster.evicts_unsaved,
     )
 
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:
-    whole = ("priority", "minimum", "maximum", "request", "workers", "promotions")
-    real = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
+    whole = ("priority", "minimum", "maximum", "request", "workers", "promotions", "can_save", "may_preempt")
+    real: tuple[str, ...] = (
+        "submit",
+        "remaining",
+        "first_start",
+        "waiting_since",
+        "attained",
+        "executed",
+        "unsaved",
+        "spent",
+        "resize_seconds",
+        "not_before",
+    )
     columns: dict[str, npt.NDArray[Any]] = {
         name: np.array([getattr(job, name) for job in rows], dtype=np.int64) for name in whole
     }

@@ -1,9 +1,9 @@
 """Sterna: a scheduler for deep-learning training that decides in one pure function and explains itself.
 
-The public surface for notebooks and scripts: `simulate`, `compare`, `Trace`, `Mix`, `Cluster`, `Result`, `Comparison`
-and `UserError`. Authors of policies import `sterna.rules`, training code imports `sterna.agent`; every other module is
-internal. Names are imported on first use, because every command and every training process imports this module; their
-types are in `__init__.pyi`.
+The public surface for notebooks and scripts: `simulate`, `compare`, `Trace`, `Mix`, `Cluster`, `Result`, `Comparison`,
+`metric` and `UserError`. Authors of policies import `sterna.rules`, training code imports `sterna.agent`; every other
+module is internal. Names are imported on first use, because every command and every training process imports this
+module; their types are in `__init__.pyi`.
 """
 
 __version__ = "0.1.0"
@@ -16,6 +16,7 @@ _MODULE_OF = {
     "Trace": "sterna.workloads.trace",
     "UserError": "sterna.errors",
     "compare": "sterna.experiments.public",
+    "metric": "sterna.experiments.metrics.user_metric",
     "simulate": "sterna.experiments.public",
 }
 

@@ -1,6 +1,7 @@
 from sterna.errors import UserError as UserError
 from sterna.experiments.cluster import Cluster as Cluster
 from sterna.experiments.comparison import Comparison as Comparison
+from sterna.experiments.metrics.user_metric import metric as metric
 from sterna.experiments.public import compare as compare
 from sterna.experiments.public import simulate as simulate
 from sterna.experiments.result import Result as Result

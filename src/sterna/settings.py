@@ -74,6 +74,9 @@ class OperatorSettings:
     migration: str = _set("none", "Which running worker moves.", "RULE")
     cpu_share: str = _set("equal", "How a shared node's CPUs are divided.", "RULE")
     reservation: str = _set("serving", "Rule that reserves capacity for serving pods.", "RULE")
+    evict_unsaved: bool = _set(
+        False, "Let serving pods and higher priorities stop jobs that have not shown that they can save."
+    )
     rate_limit_seconds: float = _set(0.0, "Least time between two rounds.", "SECONDS")
     default_image: str = _set("", "Image of a TrainingJob that names none.  [default: it has to name one]", "IMAGE")
     gpu_resource: str = _set(

@@ -193,7 +193,7 @@ def _resolve(spec: str) -> str:
     if not file.is_file():
         raise UserError(f"There is no file '{file}': give the path of a Python file that defines a rule.")
     before = {(kind, info.name) for kind in RuleKind for info in list_rules(kind)}
-    module = _import_file(file)
+    module = import_file(file)
     new = [info.name for kind in RuleKind for info in list_rules(kind) if (kind, info.name) not in before]
     names = new or [
         info.name for kind in RuleKind for info in list_rules(kind) if info.make.__module__ == module.__name__
@@ -209,23 +209,24 @@ def _file_of(spec: str) -> Path | None:
     return Path(f"{path}.py") if is_file else None
 
 
-def _import_file(file: Path) -> ModuleType:
-    name = f"sterna_rule_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}"
+def import_file(file: Path, what: str = "rule") -> ModuleType:
+    """Import a user's file; `what` it shall define is for messages."""
+    name = f"sterna_{what}_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}"
     loader = SourceFileLoader(name, str(file))  # keeps the path as given, for messages with a line number
     spec = spec_from_loader(name, loader)
     assert spec is not None
     module = sys.modules[name] = module_from_spec(spec)
-    with _blame(file):
+    with _blame(file, what):
         loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _blame(file: Path) -> Iterator[None]:
-    """Turn any exception of a user's rule file, `SystemExit` included, into a `UserError` that names the file."""
+def _blame(file: Path, what: str = "rule") -> Iterator[None]:
+    """Turn any exception of a user's file, `SystemExit` included, into a `UserError` that names the file."""
     try:
         yield
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"'{file}' cannot be used as a rule: {type(error).__name__}: {error}.") from None
+        raise UserError(f"'{file}' cannot be used as a {what}: {type(error).__name__}: {error}.") from None

@@ -278,6 +278,9 @@ def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs(maker: Maker)
     assert ((executed > 0) & (executed <= 2)).all()
     if maker.name != "kubernetes":  # whose pods take a while to start
         assert executed.tolist() == [2] * int(runs.sum())
+    if "costs" in maker.name:  # whose jobs still restart, which is no attained service
+        assert not snapshot.jobs.attained[runs].any()
+        return
     assert snapshot.jobs.attained[runs] == pytest.approx(executed * snapshot.cost(snapshot.jobs.workers)[runs] / MILLI)
 
 

@@ -17,7 +17,7 @@ MANIFEST = """\
 apiVersion: sterna.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: NAME}
-spec: {command: [python, train.py], workers: 1:2}
+spec: {command: [python, train.py], workers: 1:2, resizing: restart}
 """
 
 

@@ -11,10 +11,15 @@ import pytest
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.recovery import recover
 from sterna.backends.local.store.node_slices import Slices
+from sterna.control.job_state import SaveEvidence
+from sterna.control.progress_tracker import category_of
 from sterna.control.round_loop import RoundLoop
-from sterna.model.job import JobSpec, ReplicaSpec
+from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeLocalCluster, a_cluster, some_slices
+
+_STEPS = 1_000_000
+"""Steps of a job, of one second each as far as the rules know."""
 
 
 class LocalRun:
@@ -31,12 +36,18 @@ class LocalRun:
         self.until = self.controller.round().until
 
     def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:
-        """Create a job that takes one worker `seconds` seconds."""
+        """Create a job that takes one worker `seconds` seconds. Unless `more` says otherwise, it is known to save on
+        request and expected to run for long, so that any change of it pays."""
         needs = {key: more.pop(key) for key in ("cpus", "devices") if key in more}
         replicas = (ReplicaSpec("worker", size[0], ("true",), **needs), *more.pop("others", ()))
         self.machine.work[name] = seconds
         kind = more.pop("kind", "TrainingJob")
+        if "progress" not in more:
+            more["progress"] = ProgressSpec(total=_STEPS)
+            self.at.backend.store.tracker.learned_curves.add_steps(category_of(name), 1, 1000.0, 1000.0)
         self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
+        if "checkpoint" not in more:
+            self.at.backend.store.find(name).record.save = SaveEvidence.REGISTERED
 
     def run_for(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
         """Advance the clock by `seconds`, or until `until` returns True."""

@@ -269,7 +269,7 @@ def a_cluster(
         backend,
         view,
         lambda rules: make_rules(rules.policy, rules.placement),
-        lambda path, name: Explanation(name, policy, "stay", 0, 0.0, "waits", [], []),
+        lambda path, job, events, now: Explanation(job.name, policy, "stay", 0, 0.0, "waits", [], []),
     )
     machine.cluster = cluster
     return FakeLocalCluster(machine, database, backend, cluster)

@@ -11,7 +11,8 @@ import sterna
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(
-    r"`sterna compare --trace (\S+) --nodes (\S+) --policies all --elastic (\S+) --restart-cost (\d+)`"
+    r"`sterna compare --trace (\S+) --nodes (\S+) --policies all --elastic (\S+) --restart-cost (\d+)"
+    r"(?: --speedup (\S+))?`"
 )
 ROW = re.compile(r"^\| \[?`([^`]+)`.*? \| ([\d,]+) \| \**([\d.]+)\** \| ([\d,]+) \|$", re.MULTILINE)
 
@@ -21,8 +22,16 @@ def test_readme_shows_what_its_command_prints() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = COMMAND.search(re.sub(r"\s*\n\s*", " ", readme))
     assert command, "the README names no command that a clone can run"
-    trace, nodes, elastic, restart_cost = command.groups()
-    comparison = sterna.compare(ROOT / trace, nodes, "all", elastic=elastic, restart_cost=float(restart_cost), cores=1)
+    trace, nodes, elastic, restart_cost, speedup = command.groups()
+    comparison = sterna.compare(
+        ROOT / trace,
+        nodes,
+        "all",
+        elastic=elastic,
+        restart_cost=float(restart_cost),
+        speedup=speedup or "profiles",
+        cores=1,
+    )
     printed = {
         (
             each.policy,

@@ -79,6 +79,9 @@ def test_the_study_has_a_row_for_every_case_and_figures_for_its_report() -> None
         "time to 95 % of final quality, change in %",
         "moves a job",
     }
+    abstract = {row.case: row for row in study.rows if row.metric == "makespan, change in %, as in the abstract"}
+    assert (abstract["count, both"].published, abstract["count, both"].holds) == (-24.7, False)
+    assert abstract["skew, both"].holds is True
     assert told[-1][0] == told[-1][1] == len(told)
     assert len(study.figures()) == 8
     assert all(np.isfinite(row.ours) for row in study.rows)

@@ -27,6 +27,7 @@ RULES = [
     ("fifo:preempt=false:backfill=false", "stay"),
     ("srjf:by=time", "stay"),
     ("tiresias:gittins=true", "stay"),
+    ("tiresias:order=entry:threshold=1000:second=2000:promote=0", "stay"),
     ("elastic-tiresias:gittins=true", "stay"),
     ("elastic-tiresias:compact=1", "stay"),
 ]

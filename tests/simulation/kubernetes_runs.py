@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, Kube
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
-from sterna.kinds.labels import ATTEMPT_LABEL
+from sterna.kinds.labels import ATTEMPT_LABEL, CHECKPOINT
 from sterna.kinds.resource import PODS, Resource
 from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
@@ -136,13 +136,14 @@ class Cluster:
     # What people do.
 
     def submit(self, name: str, workers: int = 1, *, most: int = 0, seconds: float = 20.0, **more: Any) -> Object:
-        """A TrainingJob that trains for `seconds`."""
+        """A TrainingJob that trains for `seconds`. With `saves` its manifest names a checkpoint."""
+        meta = {"name": name, "annotations": {CHECKPOINT: "/checkpoints"} if more.pop("saves", True) else {}}
         steering = {"fake/run-seconds": str(seconds), **more.pop("annotations", {})}
         container = {"name": "train", "image": "train", "resources": {"limits": {GPU: more.pop("gpus", 1)}}}
         template = {"metadata": {"annotations": steering}, "spec": {"containers": [container], **more.pop("pod", {})}}
         bounds = {"min": workers, "max": most} if most > workers else workers
-        spec = {"workers": bounds, "template": template, **more}
-        return self.kube.create(TRAINING_JOBS, {"metadata": {"name": name}, "spec": spec})
+        spec = {"workers": bounds, "template": template, "resizing": "restart", **more}
+        return self.kube.create(TRAINING_JOBS, {"metadata": meta, "spec": spec})
 
     def submit_tf(self, name: str, least: int = 1, most: int = 2, *, seconds: float = 20.0, **more: Any) -> Object:
         """A TFJob with one parameter server, whose workers come and go while it trains."""
@@ -163,7 +164,8 @@ class Cluster:
             },
             **more,
         }
-        return self.kube.create(TF_JOBS, {"metadata": {"name": name}, "spec": spec})
+        meta = {"name": name, "annotations": {CHECKPOINT: "/checkpoints"}}
+        return self.kube.create(TF_JOBS, {"metadata": meta, "spec": spec})
 
     # What nodes do.
 

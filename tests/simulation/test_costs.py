@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.costs import Costs, Fault, draw_saving_jobs
 from sterna.backends.simulated.nodes import simulated_nodes
 from tests.builders import AJob, a_job
 from tests.simulation.runs import a_run
+
+pytestmark = pytest.mark.usefixtures("unpriced")
 
 LONG = a_job("long", remaining=100)
 SHORT = a_job("short", submit=20, remaining=10)
@@ -32,9 +34,10 @@ def test_every_start_costs_a_restart_and_work_done_is_kept() -> None:
     assert run.backend.counters.preemptions == 1
 
 
-@pytest.mark.parametrize(("lost", "thrown_away"), [(4, 4), (15, 15), (30, 15)])
-def test_a_stop_throws_away_at_most_what_was_done_since_the_start(lost: float, thrown_away: float) -> None:
-    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, checkpoint_seconds=lost))
+@pytest.mark.parametrize(("every", "thrown_away"), [(4, 3), (15, 0), (30, 15)])
+def test_a_stop_throws_away_the_work_since_the_last_checkpoint(every: float, thrown_away: float) -> None:
+    """long has run 15 s when it is stopped."""
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, checkpoint_seconds=every))
     assert run.finish == {"short": 35, "long": 125 + thrown_away}
     assert run.backend.counters.lost_seconds == thrown_away
 
@@ -67,21 +70,36 @@ def test_a_resize_does_not_cut_a_start_short() -> None:
 
 
 def test_a_resize_by_restart_loses_work_like_a_stop() -> None:
-    """a: at 20 it loses 3 s on two workers, 76 left; at 35 3 s on one, 76 - 10 + 3 = 69 left: 40 + 34.5."""
-    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, checkpoint_seconds=3))
-    assert run.finish == {"b": 35, "a": 74.5}
-    assert run.backend.counters.lost_seconds == 9
+    """a: at 20 it loses 3 of 15 s on two workers, 76 left; at 35 2 of 10 s on one, 76 - 10 + 2 = 68 left: 40 + 34."""
+    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, checkpoint_seconds=4))
+    assert run.finish == {"b": 35, "a": 74}
+    assert run.backend.counters.lost_seconds == 8
 
 
-@pytest.mark.parametrize(("lost", "thrown_away"), [(0.5, 1 + 1), (1, 2 + 2), (5, 18 + 2), (11, 42 + 2), (1000, 42 + 2)])
-def test_a_resize_in_place_saves_nothing(lost: float, thrown_away: float) -> None:
-    """a: 10 s on four workers, 1 s on two, then c stops it and b, which ran 1 s on two: the last seconds are lost."""
+def test_a_job_that_cannot_save_loses_all_its_work_at_a_node_failure() -> None:
+    costs, faults = Costs(can_save=0), [Fault(0, at_seconds=40, for_seconds=10)]
+    run = a_run([LONG], "1x1", costs=costs, faults=faults)
+    assert run.finish == {"long": 150}
+    assert run.backend.counters.lost_seconds == 40
+
+
+def test_the_share_of_jobs_that_can_save_is_drawn_by_the_seed() -> None:
+    drawn = draw_saving_jobs(1000, 0.8, seed=1)
+    assert 750 < drawn.sum() < 850
+    assert (drawn == draw_saving_jobs(1000, 0.8, seed=1)).all()
+    assert (drawn != draw_saving_jobs(1000, 0.8, seed=2)).any()
+
+
+@pytest.mark.parametrize(("every", "thrown_away"), [(1, 0), (5, 2 + 2), (4, 2 + 8 + 2), (11, 0 + 2), (1000, 42 + 2)])
+def test_a_resize_in_place_saves_nothing(every: float, thrown_away: float) -> None:
+    """a: 10 s on four workers, 1 s on two, then c stops it and b, which ran 1 s on two: the work since the last
+    checkpoint is lost."""
     jobs = [
         a_job("a", (2, 4), workers=4, remaining=400),
         a_job("b", 2, submit=10, remaining=100),
         a_job("c", 4, submit=11, remaining=4),
     ]
-    costs = Costs(rescale_seconds=0, checkpoint_seconds=lost)
+    costs = Costs(rescale_seconds=0, checkpoint_seconds=every)
     run = a_run(jobs, "1x4", "elastic-srjf", costs=costs)
     assert run.backend.counters.lost_seconds == pytest.approx(thrown_away)
     assert run.backend.counters.device_seconds == pytest.approx(400 + 100 + 4 + thrown_away)

@@ -41,8 +41,8 @@ def test_an_mpi_job_is_scaled_in_place_and_its_workers_are_bound_by_us() -> None
     cluster = a_cluster()
     FakeMpiOperator(cluster.kube)
     cluster.start()
-    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=60.0))
-    cluster.run(5.0)
+    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=120.0))
+    cluster.run(40.0)
     assert len(workers_of(cluster, "big")) == 6
     uid = cluster.kube.get(PODS, "big-worker-0")["metadata"]["uid"]
     cluster.kube.create(MPI_JOBS, an_mpi_job("late", 4, seconds=10.0))
@@ -50,7 +50,7 @@ def test_an_mpi_job_is_scaled_in_place_and_its_workers_are_bound_by_us() -> None
     assert len(workers_of(cluster, "late")) == 4
     assert sorted(workers_of(cluster, "big")) == [f"big-worker-{index}" for index in range(4)]
     assert cluster.kube.get(PODS, "big-worker-0")["metadata"]["uid"] == uid
-    cluster.run(90.0)
+    cluster.run(120.0)
     assert [job["metadata"]["annotations"]["sterna.dev/phase"] for job in cluster.kube.items(MPI_JOBS)] == [
         "Succeeded",
         "Succeeded",
@@ -94,8 +94,8 @@ def test_a_launcher_is_nudged_when_other_workers_can_be_found() -> None:
     cluster = a_cluster()
     FakeMpiOperator(cluster.kube)
     cluster.start()
-    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=200.0))
-    cluster.run(8.0)
+    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=300.0))
+    cluster.run(60.0)
     launcher = cluster.kube.get(PODS, "big-launcher")["metadata"]
     assert "sterna.dev/hosts" not in launcher["annotations"]
     cluster.kube.create(MPI_JOBS, an_mpi_job("late", 4, seconds=20.0))
@@ -115,7 +115,7 @@ def test_a_deleted_mpi_job_leaves_its_devices_to_the_others() -> None:
     cluster.start()
     for name in ("first", "second", "third"):
         cluster.kube.create(MPI_JOBS, an_mpi_job(name, 2, 4, seconds=500.0))
-        cluster.run(6.0)
+        cluster.run(40.0)
     assert [len(workers_of(cluster, name)) for name in ("first", "second", "third")] == [2, 2, 0]
     before = workers_of(cluster, "second")
     _delete(cluster, "third")

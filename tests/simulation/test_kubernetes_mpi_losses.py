@@ -166,6 +166,7 @@ def test_a_worker_that_was_evicted_or_refused_is_replaced_and_its_job_goes_on(jo
 
 def test_a_node_that_refused_a_worker_is_left_alone_for_a_while() -> None:
     scene = Scene(elastic())
+    scene.cluster.run(60.0)
     scene.fail(2, "OutOfnvidia.com/gpu")
     scene.cluster.run(25.0)
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-2", 3: "node-1"}

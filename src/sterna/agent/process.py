@@ -35,7 +35,7 @@ class AgentProcess:
             self.stopping.act()
 
     def should_stop(self) -> bool:
-        self.stopping.listen()
+        self.stopping.register()
         if self.stopping.is_asked:
             self.stopping.act()
         return self.stopping.is_asked
@@ -43,7 +43,7 @@ class AgentProcess:
     def on_stop(self, save: Callable[[], object] | None) -> None:
         self.stopping.save = save
         if save is not None:
-            self.stopping.listen()
+            self.stopping.register()
 
     def saved(self, step: int | None) -> None:
         self.stopping.write_saved(step)

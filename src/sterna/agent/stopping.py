@@ -27,6 +27,8 @@ from sterna.agent.reporting import Reporter
 
 EXIT_CODE = 143
 FILE = "saved.json"
+REGISTERED_FILE = "registered"
+"""Empty file that tells the scheduler that this process saves when it is asked to stop."""
 
 _RETRY_SECONDS = 1.0
 _LINGER_SECONDS = 10.0
@@ -43,10 +45,21 @@ class Stopping:
         self._folder = folder
         self._termination_log = termination_log
         self._reporter = reporter
-        self._is_saving = False
+        self._is_saving = self._is_registered = False
         self._listens = False
         self._before: Any = signal.SIG_DFL
         self._not_before = 0.0
+
+    def register(self) -> None:
+        """Answer stop requests from now on, and tell the scheduler once that this process does."""
+        self.listen()
+        if self._is_registered:
+            return
+        self._is_registered = True
+        if self._folder:
+            with suppress(OSError):  # a job that is not known to save is only stopped less often
+                path = os.path.join(self._folder, REGISTERED_FILE)
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def listen(self) -> None:
         """Install the SIGTERM handler. Only the main thread can; in other threads this does nothing."""

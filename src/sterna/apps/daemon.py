@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
 from sterna.errors import Bug, SternaError, UserError
-from sterna.service.views import Explanation, PolicyView
+from sterna.service.views import EventView, Explanation, JobView, PolicyView
 from sterna.settings import is_count_only
 from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
@@ -75,6 +75,7 @@ class Options:
     """Chosen rules by field of `PolicyView`; the others keep their last value or the default."""
     listen: str = ""
     as_submitter: bool = False
+    evict_unsaved: bool = False
     backoff: RestartBackoff | None = None
     has_api: bool = True
 
@@ -111,7 +112,9 @@ class Daemon:
         _make_nodes(control, slices)
         self._launcher = Launcher(self.state)
         deps = LocalDeps(self._launcher, control, EnvironmentConfig(paths), self.options.as_submitter)
-        self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
+        self.backend = LocalBackend(
+            self.store, deps, EpollWakeups(), backoff=self.options.backoff, evicts_unsaved=self.options.evict_unsaved
+        )
         self.cluster = LocalCluster(self.backend, view, make_local_rules, explain_from_journal)
         self._stop_event = threading.Event()
         self._rules: Rules | None = None
@@ -284,10 +287,11 @@ def make_local_rules(view: PolicyView) -> Rules:
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
-def explain_from_journal(journal: Path, job: str) -> Explanation:
+def explain_from_journal(journal: Path, job: JobView, events: Sequence[EventView], now: float) -> Explanation:
+    from sterna.explain.current_state import continue_to_now
     from sterna.explain.narrative import explain
 
-    return msgspec.convert(explain(journal, job), Explanation)
+    return continue_to_now(msgspec.convert(explain(journal, job.name), Explanation), job, events, now)
 
 
 def _make_state_folder(path: Path) -> Path:
@@ -342,6 +346,7 @@ def run(
     reservation: str = "",
     rate_limit_seconds: float | None = None,
     as_submitter: bool = False,
+    evict_unsaved: bool = False,
     encryption: Encryption | None = None,
     ready: Callable[[Daemon], None] | None = None,
 ) -> None:
@@ -358,7 +363,8 @@ def run(
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    with Daemon(Options(Path(state), nodes, shared, rules, listen, as_submitter), encryption) as daemon:
+    options = Options(Path(state), nodes, shared, rules, listen, as_submitter, evict_unsaved)
+    with Daemon(options, encryption) as daemon:
         if ready is not None:
             ready(daemon)
         over.wait()

@@ -122,6 +122,7 @@ class Operator:
                 _GATHER_SECONDS,
                 context,
                 ClusterDomain(settings.cluster_domain),
+                settings.evict_unsaved,
             ),
             Progress(growth_rule_of(self._rules)),
             BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._report_job_error),

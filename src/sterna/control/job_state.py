@@ -18,12 +18,16 @@ class SaveEvidence(StrEnum):
     """Nothing: the job is treated as one that cannot save."""
     DECLARED = "declared"
     """Its manifest names a checkpoint."""
-    REGISTERED = "registered"
-    """Its process registered a function that saves on request."""
     SAVED = "saved"
-    """It has reported a checkpoint."""
+    """It has reported a checkpoint; a stop loses the work since."""
+    REGISTERED = "registered"
+    """It saves on request: its process answers stop requests, or has saved after one; a stop loses nothing."""
     BROKEN = "broken"
     """It said that it can save, was stopped, and began again from nothing: treated as one that cannot save."""
+
+
+_STRENGTH = {SaveEvidence.NONE: 0, SaveEvidence.DECLARED: 1, SaveEvidence.SAVED: 2, SaveEvidence.REGISTERED: 3}
+"""Evidence replaces weaker evidence. A job whose save is broken stays so."""
 
 
 class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -63,7 +67,13 @@ class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
     failures: int = 0
     """Failures in a row; 0 after an attempt that ran well."""
     ran_well: bool = False
-    """An attempt reported progress, or ran for a while, before it ended: a later failure keeps the job's place."""
+    """The last attempt made progress, or ran for a while, before it ended: the job keeps its place after a failure."""
+    reached_step: int = -1
+    """Highest step of the attempts that have ended; -1: unknown."""
+    begin_step: int = -1
+    """First step that the first attempt reported; -1: unknown."""
+    resume_step: int = -1
+    """Step from which the next attempt should go on, after the scheduler stopped a job that can save; -1: any."""
     exit_code: int | None = None
     """Exit code of the last attempt that failed."""
     step: int | None = None
@@ -76,6 +86,49 @@ class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
     def can_save(self) -> bool:
         """True if the job has shown that it can save and has not failed to."""
         return self.save not in (SaveEvidence.NONE, SaveEvidence.BROKEN)
+
+    @property
+    def may_preempt(self) -> bool:
+        """False if the last attempt failed before it ran well: the job starts only on free capacity."""
+        return not self.failures or self.ran_well
+
+    def note_evidence(self, evidence: SaveEvidence) -> None:
+        """Record what the job has shown about its ability to save."""
+        if self.save is not SaveEvidence.BROKEN and _STRENGTH[evidence] > _STRENGTH[self.save]:
+            self.save = evidence
+
+    def unsaved_seconds(self, started_at: float, now: float) -> float:
+        """Seconds of work that a stop of an attempt, started at `started_at`, would lose at time `now`."""
+        return 0.0 if self.save is SaveEvidence.REGISTERED else max(0.0, now - max(self.saved_at, started_at))
+
+    def note_failure(self, is_good: bool, exit_code: int | None) -> None:
+        """Record an attempt that failed; `is_good`: it ran well before."""
+        self.failures, self.ran_well, self.exit_code = 1 if is_good else self.failures + 1, is_good, exit_code
+
+    def note_good_run(self) -> None:
+        """Record an attempt that ran well and did not fail."""
+        self.failures, self.ran_well = 0, True
+
+    def note_first_step(self, step: int) -> float | None:
+        """Check the first step of an attempt against the checkpoint that it should resume from.
+
+        Returns the seconds of work that were lost because the job, though it said that it can save, began again from
+        nothing; its save is broken from then on. None: it resumed, or did not have to.
+        """
+        expected, self.resume_step = self.resume_step, -1
+        if self.begin_step < 0:
+            self.begin_step = step
+        is_anew = step < expected and (step <= self.begin_step or 2 * step < self.saved_step)
+        if not is_anew or not self.can_save:
+            return None
+        return self.break_save(max(0.0, self.executed - self.lost_seconds))
+
+    def break_save(self, lost_seconds: float) -> float:
+        """Count a loss of a job that said that it can save; from now on it counts as one that cannot. Returns the
+        loss."""
+        self.save, self.saved_step, self.resume_step = SaveEvidence.BROKEN, -1, -1
+        self.lost_seconds += lost_seconds
+        return lost_seconds
 
     def apply(self, action: Action, now: float, nodes: Sequence[str], evictor: str = "") -> None:
         """Update everything that an action changes besides the assignment. `nodes`: names by row of the snapshot;

@@ -99,6 +99,9 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     extras: ExtraColumns = {}
     terms: list[tuple[int, float | None, int]] = []
     """Index, CPU share and evictor of actions that have any."""
+    prices: list[tuple[int, float]] = []
+    """Index and price of actions that have one."""
+    evicts_unsaved: bool = False
     last_event: float | None = None
     serving: list[tuple[str, dict[str, Any], float]] = []
     """Pending serving pods: name, needs, time since when."""
@@ -257,6 +260,8 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
             for place, action in enumerate(decision.plan)
             if action.cpu_share is not None or action.evictor != NO_JOB
         ],
+        prices=[(place, action.price) for place, action in enumerate(decision.plan) if action.price],
+        evicts_unsaved=snapshot.evicts_unsaved,
         last_event=_finite(snapshot.last_event),
         serving=[(pod.name, _shape_as_dict(pod.shape), pod.since) for pod in snapshot.serving],
         serving_ranks=[pod.rank for pod in snapshot.serving] if any(pod.rank for pod in snapshot.serving) else [],
@@ -426,9 +431,14 @@ def _as_round(line: RoundLine, world: StaticFacts) -> Round:
             for (name, fields, since), rank in zip(line.serving, ranks, strict=True)
         ),
         has_cpu_shares="cpu_share" in line.extras,
+        evicts_unsaved=line.evicts_unsaved,
     )
     terms = {place: (cpu_share, JobKey(evictor)) for place, cpu_share, evictor in line.terms}
-    actions = tuple(_action_of(fields, *terms.get(place, ())) for place, fields in enumerate(line.actions))
+    prices = dict(line.prices)
+    actions = tuple(
+        _action_of(fields, *terms.get(place, ()))._replace(price=prices.get(place, 0.0))
+        for place, fields in enumerate(line.actions)
+    )
     reasons = tuple((job, sentence) for job, sentence in line.reasons)
     return Round(line.round, snapshot, actions, _instant(line.until), reasons, _shadow_of(line.shadow))
 

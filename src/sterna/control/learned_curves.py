@@ -51,11 +51,20 @@ class LearnedCurves:
     def restart_seconds(self) -> float:
         return restart_seconds(self._records.values(), _PRIOR)
 
+    def restart_seconds_of(self, category: str) -> float:
+        """Return the mean restart of a category, with the mean of all categories as one more measurement."""
+        known = self._records.get(category)
+        return restart_seconds([known] if known else [], Prior(restart_seconds=self.restart_seconds))
+
     def add_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
         self._set_record(self._of(category).with_steps(workers, steps, seconds))
 
     def add_restart(self, category: str, seconds: float) -> None:
         self._set_record(self._of(category).with_restart(seconds))
+
+    def record_of(self, category: str) -> CategoryRecord:
+        """Return the record of a category, empty if there is none."""
+        return self._of(category)
 
     def row(self, category: str) -> int:
         """Return the category's row of `table.curves`."""

@@ -112,7 +112,7 @@ class ProgressTracker:
         state = ProgressState(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
         self._states[key] = state
         if state.metric:
-            self._table.declare([state.slot], _direction(state.metric, spec.goal))
+            self._declare(state)
         return state
 
     def set_growth_rule(
@@ -122,7 +122,7 @@ class ProgressTracker:
         self._table = GrowthTable(len(self._table), rule)
         for state in self._states.values():
             if state.metric:
-                self._table.declare([state.slot], _direction(state.metric, state.spec.goal))
+                self._declare(state)
         for key, attempt, reports in reports_by_job:
             state_of_key = self._states.get(key)
             if state_of_key is not None and reports:
@@ -188,6 +188,7 @@ class ProgressTracker:
             self._choose_metric(state, report)
             if report.total:
                 state.total = report.total
+                self._table.set_totals([state.slot], float(report.total))
             value = report.metrics.get(state.metric)
             if value is not None and math.isfinite(value):
                 state.value = value
@@ -204,7 +205,11 @@ class ProgressTracker:
             return
         state.metric = "loss" if "loss" in report.metrics else next(iter(report.metrics))
         self._table.forget([state.slot])  # reports without a value were only counted
+        self._declare(state)
+
+    def _declare(self, state: ProgressState) -> None:
         self._table.declare([state.slot], _direction(state.metric, state.spec.goal))
+        self._table.set_totals([state.slot], float(state.total or math.nan))
 
     def _metric_value(self, state: ProgressState, report: ProgressReport) -> float:
         if not state.metric:

@@ -9,6 +9,9 @@ from sterna.model.job import RestartPolicy
 RETRYABLE_EXIT_CODES = frozenset({130, 137, 138, 143})
 """128 + signal, for signals from outside: SIGINT, SIGKILL, SIGUSR1 (Kubeflow's user-defined retry), SIGTERM."""
 
+_RUN_SECONDS, _RUN_RESTARTS = 60.0, 10.0
+"""Run time after which an attempt without progress reports ran well: at least this, and this many restarts."""
+
 _LEADING_TYPES = ("chief", "master", "launcher")
 
 
@@ -24,6 +27,11 @@ def may_restart(policy: RestartPolicy, exit_code: int | None) -> bool:
 
 def has_restarts_left(restarts: int, backoff_limit: int | None) -> bool:
     return backoff_limit is None or restarts < backoff_limit
+
+
+def ran_well(has_progressed: bool, run_seconds: float, restart_seconds: float) -> bool:
+    """True if an attempt went beyond the steps of its predecessors, or ran for long compared with its restart."""
+    return has_progressed or run_seconds >= max(_RUN_SECONDS, _RUN_RESTARTS * restart_seconds)
 
 
 def backoff_seconds(restarts: int, first_seconds: float, max_seconds: float) -> float:

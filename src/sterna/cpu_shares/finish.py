@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,9 @@ class Finish:
     A share is taken from a job only if it still ends within the guard when all that go before it are done. Jobs whose
     total is unknown keep an equal share.
     """
+
+    takes_turns: ClassVar[bool] = True
+    """Migrations forecast the jobs of a node one after the other."""
 
     guard: float = knob(
         GUARD, "No job ends later than this many times its completion time under equal shares.", least=1.0

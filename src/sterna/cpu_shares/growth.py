@@ -6,19 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sterna.engine.cpu_sharing.shared_nodes import GUARD
 from sterna.rules import CpuShares, Growth, Snapshot, cpu_share, knob
 
 
 @cpu_share("growth")
 @dataclass(frozen=True)
 class Improving:
-    """A job that has converged gives up most of its share to those that still improve; no total need be known.
+    """A job that has converged gives up a part of its share to those that still improve; no total need be known.
 
-    It keeps its growth rate relative to the mean of all jobs, at least `1 / beta` of an equal share.
+    A curve does not show whether a job will improve again, so every job keeps `1 / guard` of an equal share: if the
+    category is wrong, the job ends later by that factor at most. `strict` is the published rule without that bound: a
+    converged job keeps its growth rate relative to the mean of all jobs, at least `1 / beta` of an equal share.
     """
 
-    watching: float = knob(0.5, "What a watched job keeps, as a part of an equal share.", least=1e-4)
-    beta: float = knob(20.0, "A converged job keeps at least 1/beta of an equal share.", least=1.0)
+    guard: float = knob(
+        GUARD, "No job ends later than this many times its completion time under equal shares.", least=1.0
+    )
+    watching: float = knob(0.5, "With strict: what a watched job keeps, as a part of an equal share.", least=1e-4)
+    beta: float = knob(20.0, "With strict: a converged job keeps at least 1/beta of an equal share.", least=1.0)
+    strict: bool = knob(False, "The published rule, without a bound on the delay of a job.")
     interval: float = knob(10.0, "Seconds after which shares are computed again without an event.", least=1.0)
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
@@ -34,4 +41,6 @@ class Improving:
             [np.ones(len(jobs)), late, np.full(len(jobs), self.watching)],
             1.0,
         )
+        if not self.strict:
+            weight = np.maximum(weight, 1.0 / self.guard)
         return CpuShares(weight, snapshot.now + self.interval)

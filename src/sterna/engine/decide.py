@@ -40,6 +40,8 @@ class Rules:
     """None: all jobs on a shared node have an equal CPU share."""
     reservation: Reservation | None = None
     """None: no capacity is reserved for serving pods."""
+    is_priced: bool = True
+    """Running jobs change only where that pays. False models a scheduler that does not ask for the price."""
     by_type: Mapping[str, Rules] = field(default_factory=dict, hash=False)
     """Rules by GPU type; the rules above apply to all other types."""
 
@@ -74,7 +76,8 @@ def _decide(snapshot: Snapshot, rules: Rules) -> Decision:
         actions, until = _stabilise(snapshot, actions, until, rules)
     # 7. Migrate running jobs that the plan leaves alone.
     if rules.migration is not None:
-        actions, until = add_moves(snapshot, actions, until, rules.migration, rules.cpu_share is not None)
+        takes_turns = getattr(rules.cpu_share, "takes_turns", False)
+        actions, until = add_moves(snapshot, actions, until, rules.migration, takes_turns)
     # 8. Set CPU shares on the nodes as they will be.
     if rules.cpu_share is not None or snapshot.has_cpu_shares:
         actions, until = add_cpu_shares(snapshot, actions, until, rules.cpu_share)
@@ -92,7 +95,7 @@ def _target_and_place(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Targe
     """Return the snapshot that the policy was given in the end, its target, the placement of that, and whether the
     plan is provisional: it was negotiated, or some nodes accept no new workers."""
     offered = admit(snapshot)  # 2. Admit: cap each job at what the cluster can hold.
-    policy = PricedPolicy(rules.policy)
+    policy = PricedPolicy(rules.policy) if rules.is_priced else rules.policy
     target = policy(offered)  # 3. Target: the number of workers of each job, changed only where that pays.
     placed = rules.placement(offered, target.workers)  # 4. Place: nodes for the workers.
     if placed.misfits:  # 5. Negotiate: the policy decides again without what does not fit.
@@ -139,7 +142,7 @@ def _evict_for_serving(snapshot: Snapshot, reserved: Reserved) -> Decision:
     def explain() -> Sequence[Reason]:
         return explain_actions(snapshot, snapshot, reserved.actions, reserved.reserving)
 
-    return Decision(Plan(reserved.actions), snapshot.now, explain)
+    return Decision(Plan(put_prices_on(snapshot, reserved.actions)), snapshot.now, explain)
 
 
 def _mark_promotions(placed: Placed, target: Target) -> list[Action]:

@@ -29,10 +29,13 @@ class ChangeCosts:
     def devices(self) -> Floats:
         """Devices that each job holds, or its number of workers if they need none."""
         workers = self.snapshot.jobs.workers
-        if self.snapshot.nodes.unit is not ResourceKind.DEVICES:
-            return workers.astype(np.float64)
-        need = self.snapshot.need
-        return workers * np.where(need > 0, need / MILLI, 1.0)
+        need = self.snapshot.need / MILLI
+        by_worker: Floats = np.where(need > 0, need, 1.0) if self._counts_devices else np.ones(len(need))
+        return workers * by_worker
+
+    @property
+    def _counts_devices(self) -> bool:
+        return self.snapshot.nodes.unit is ResourceKind.DEVICES
 
     @cached_attribute
     def stop_seconds(self) -> Floats:

@@ -5,11 +5,13 @@ job is left out, with its workers, if a change could not pay whatever the challe
 end, or changes have already cost it its share of lost service. The engine then reviews the target:
 
     a stop or shrink    pays if the waiting time that it saves, for the devices that other jobs take over, exceeds
-                        devices x (unsaved work + restart) of the victim
-    growth              pays if it shortens the job's remaining time by more than `PAYBACK` resizes take
+                        `PAYBACK` times what it costs the victim: devices x (unsaved work + restart)
+    growth              pays if the remaining time that it saves exceeds `PAYBACK` times the time of a resize
 
-What does not pay is left out of the next call. What is unknown counts against a change: a job of unknown length is
-expected to run on for as long as it has run. A higher priority outranks the price, but not the ability to save.
+What earlier changes have cost a job counts again in each of these: a first change is cheap, and a job that was changed
+often stays as it is. What does not pay is left out of the next call. What is unknown counts against a change: a job of
+unknown length is expected to run on for as long as it has run. A higher priority outranks the price, but not the
+ability to save.
 
 Where changes are free the policy's own target is returned as it is.
 """
@@ -24,20 +26,20 @@ import numpy as np
 from sterna.engine.price import ChangeCosts
 from sterna.engine.registry import Policy, Target
 from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import NEVER, Jobs, SelectedJobs, Snapshot
+from sterna.model.snapshot import Jobs, SelectedJobs, Snapshot
 from sterna.model.speedup import Floats
 
-LOSS_SHARE = 0.03
-"""Largest share of its service, past and expected, that a job may lose to stops and resizes for other jobs."""
+LOSS_SHARE = 0.1
+"""Largest share of its service, past and expected, that a job may lose to stops and resizes."""
 
-PAYBACK = 2.0
-"""Least ratio of what a change gains to what it costs."""
+PAYBACK = 4.0
+"""Least ratio of what a change gains to what it and all earlier changes of the job cost."""
 
 _MAX_REVIEWS = 4
 """Calls of the policy after which all running jobs keep their workers; most rounds need one or two."""
 
-_SOONEST = 1.0
-"""Least seconds after which to decide again because a job of unknown length may change by then."""
+_LEAST = 1e-9
+"""Lower bound of divisors."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ class _Walk:
         waiting = self._is_waiting & rows
         if not jobs.has_priorities or not waiting.any():
             return np.zeros(len(rows), dtype=np.bool_)
-        return jobs.priority < jobs.priority[waiting].max()
+        outranked: Bools = jobs.priority < jobs.priority[waiting].max()
+        return outranked
 
     def _evict_unsaved(self, target: Target, rows: Bools, free: int, capped: Bools) -> Target:
         """Return a target that stops jobs which cannot save, if the administrator allows that and a job of higher
@@ -180,18 +183,19 @@ class _Walk:
         Unless this is the last review, only the half of the growing jobs that gains least is returned: what it does not
         get may make the growth of the others pay.
         """
-        before, left, costs = self._snapshot.jobs.workers, self._seconds_left, self._costs
+        before, costs = self._snapshot.jobs.workers, self._costs
         grows = self._may_stay & (workers > before)
         shrinks = self._may_stay & (workers < before)
         none = np.zeros(len(before), dtype=np.bool_)
         if not grows.any() and not shrinks.any():
             return none, none
         gain = self._growth_gain(workers, grows)
-        refused = grows & ((gain <= PAYBACK * costs.resize_seconds) | ~costs.can_resize)
+        cost_seconds = costs.resize_seconds + self._snapshot.jobs.spent / np.maximum(costs.devices, _LEAST)
+        refused = grows & ((gain <= PAYBACK * cost_seconds) | ~costs.can_resize)
         victims = self._unpaid_victims(workers, shrinks, grows & ~refused, gain) if shrinks.any() else none
         count = int(refused.sum())
         if count > 1 and not is_last:
-            ratio = np.where(refused, gain / np.maximum(costs.resize_seconds, 1e-9), np.inf)
+            ratio = np.where(refused, gain / np.maximum(cost_seconds, _LEAST), np.inf)
             worst = np.lexsort((np.arange(len(ratio)), ratio))[: (count + 1) // 2]
             refused = none.copy()
             refused[worst] = True
@@ -224,9 +228,10 @@ class _Walk:
         rows = shrinks.nonzero()[0]
         seconds = np.where(workers[rows] > 0, costs.resize_seconds[rows], costs.stop_seconds[rows])
         price = costs.devices[rows] * seconds
+        cost = price + jobs.spent[rows]
         freed = -change[rows]
         outranked = self._outranked_rows(np.ones(len(workers), dtype=np.bool_))
-        unit = np.maximum(snapshot.cost(jobs.workers)[rows], 1) / np.maximum(costs.devices[rows], 1e-9)
+        unit = np.maximum(snapshot.cost(jobs.workers)[rows], 1) / np.maximum(costs.devices[rows], _LEAST)
         refused = np.zeros(len(workers), dtype=np.bool_)
         for place in np.lexsort((rows, price / np.maximum(freed, 1))).tolist():
             row, units = rows.item(place), freed.item(place)
@@ -235,7 +240,7 @@ class _Walk:
             wanted -= units
             worth = (for_starts * self._seconds_left.item(row) + for_growth * per_unit) / unit.item(place)
             can = costs.can_stop if not workers[row] else costs.can_resize
-            if not can[row] or (worth <= PAYBACK * price.item(place) and not outranked[row] and price.item(place) > 0):
+            if not can[row] or (worth <= PAYBACK * cost.item(place) and not outranked[row] and price.item(place) > 0):
                 refused[row] = True
         return refused
 
@@ -243,7 +248,7 @@ class _Walk:
 def _seconds_left(snapshot: Snapshot) -> Floats:
     """Return the remaining time of each running job at its present size; of unknown length: as long as it has run."""
     jobs = snapshot.jobs
-    speed = np.maximum(snapshot.curves.speed(jobs.curve, np.maximum(jobs.workers, 1)), 1e-9)
+    speed = np.maximum(snapshot.curves.speed(jobs.curve, np.maximum(jobs.workers, 1)), _LEAST)
     return np.where(np.isnan(jobs.remaining), jobs.executed, jobs.remaining / speed)
 
 

@@ -2,7 +2,7 @@
 
 Migrations and CPU shares are decided on the outcome of policy and placement, so that one round yields the complete
 plan. A job that the plan already changes is not moved in the same round; a CPU share can be attached to any action.
-Rules price their moves themselves (`engine/price.py`).
+Rules price their moves themselves (`engine/price.py`); a job that has not shown that it can save is not moved.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.placement.free_capacity import FreeCapacity
+from sterna.engine.price import ChangeCosts
 from sterna.engine.registry import CpuShare, Migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
@@ -28,26 +29,28 @@ DraftPlan = tuple[list[Action], float]
 
 
 def add_moves(
-    snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, divides: bool = False
+    snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, takes_turns: bool = False
 ) -> DraftPlan:
     """Add the migration's moves of jobs that the plan does not change, to nodes that have room.
 
-    `divides` is true if a rule divides the CPUs of shared nodes, even if all shares are equal at the moment.
+    `takes_turns` is true if a rule lets the jobs of shared nodes run one after the other, even if all shares are equal
+    at the moment; else they are forecast by equal shares.
     """
     then = project_plan(snapshot, actions)
-    if then.has_cpu_shares != divides:
-        then = replace(then, has_cpu_shares=divides)
+    if then.has_cpu_shares != takes_turns:
+        then = replace(then, has_cpu_shares=takes_turns)
     wanted = migration(then)
     until = min(until, wanted.until)
     if not wanted.moves:
         return actions, until
     room, shapes, codes = FreeCapacity(then.nodes), snapshot.shapes, snapshot.jobs.shape
     changed = {action.row for action in actions}
+    can_move = ChangeCosts(then).can_move
     moved: list[Action] = []
     for move in wanted.moves:
         before = then.assignment_of(move.row)
         shape = shapes[codes.item(move.row)]
-        if move.row in changed or before.size != move.after.size or before == move.after:
+        if move.row in changed or not can_move[move.row] or before.size != move.after.size or before == move.after:
             continue
         room.release(shape, before)
         room.occupy(shape, move.after)
@@ -158,6 +161,8 @@ def _bookkeeping_columns(snapshot: Snapshot, actions: Sequence[Action]) -> dict[
     if started:
         columns["first_start"] = jobs.first_start.copy()
         columns["first_start"][started] = np.minimum(jobs.first_start[started], snapshot.now)
+        columns["last_start"] = jobs.last_start.copy()
+        columns["last_start"][started] = snapshot.now
     if stopped:
         columns["waiting_since"] = jobs.waiting_since.copy()
         columns["waiting_since"][stopped] = snapshot.now

@@ -19,7 +19,7 @@ from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
 from sterna.experiments.frames import make_frame
 from sterna.experiments.progress_callback import ProgressCallback
-from sterna.experiments.result import COLUMNS, Result, Summary, describe_jobs
+from sterna.experiments.result import COLUMNS, METRIC_COLUMNS, Result, Summary, describe_jobs
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
 from sterna.settings import BASELINE_POLICY
@@ -53,7 +53,9 @@ class Comparison:
 
     def table(self, frame: str | None = None) -> Any:
         """Return one row per policy, with `ratio`, as a data frame; `frame` as in `Result.jobs`."""
-        columns = {key: [result.number(key) for result in self.results] for key, _ in COLUMNS}
+        columns = {
+            key: [result.number(key) for result in self.results] for key, _ in (*COLUMNS, *self.baseline.metric_columns)
+        }
         ratios = [self.ratio(result, "avg_jct_s") for result in self.results]
         policies = [result.policy for result in self.results]
         return make_frame({"policy": policies, "ratio": ratios, **columns}, frame)
@@ -71,12 +73,23 @@ class Comparison:
             "first served, gaps filled, no job stopped); below 1 is better."
         )
 
+    @property
+    def about_metrics(self) -> str:
+        bound = self.baseline.lower_bound
+        least = "" if bound is None else f" ({bound.mean_seconds:,.0f} s)"
+        return (
+            f"over bound: mean completion time over the least{least} that any policy can reach. slowdown: completion "
+            "time over run time alone as requested. fairness: completion time over that with an equal part of the "
+            "cluster; up to 1 is fair. lost: device time of restarts and of work thrown away, first starts left out."
+        )
+
     @cached_property
     def best(self) -> dict[str, str]:
         """Map keys of the summary to the policy with the best value, the first of a tie; keys in which all tie are left
         out."""
         best = {}
-        for keys, choose in ((LOWER_IS_BETTER, min), (HIGHER_IS_BETTER, max)):
+        lower = (*LOWER_IS_BETTER, *(key for key, _ in METRIC_COLUMNS))
+        for keys, choose in ((lower, min), (HIGHER_IS_BETTER, max)):
             for key in keys:
                 values = {
                     result.policy: number for result in self.results if (number := result.number(key)) is not None

@@ -14,6 +14,7 @@ from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
 from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
+from sterna.experiments.metrics.user_metric import find_metrics
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Nodes
 from sterna.settings import is_count_only
@@ -21,10 +22,13 @@ from sterna.wiring import make_placement
 from sterna.workloads.curves import check_speedups, load_speedups
 from sterna.workloads.domain import LARGEST
 from sterna.workloads.load import load_trace
+from sterna.workloads.speedup_assumption import is_speedup, parse_speedup
 from sterna.workloads.trace import Trace, parse_elastic
 
 _DEFAULT_REPAIR_SECONDS = 600.0
 _MOST_POOLS_LISTED = 40
+_LARGEST_FACTOR = 1e6
+"""Upper bound of a requested time as a multiple of the duration."""
 
 
 class SimulationOptions(TypedDict, total=False):
@@ -42,6 +46,8 @@ class SimulationOptions(TypedDict, total=False):
     """Least and most workers of a job as multiples of its request: `"1x:4x"` or `(1, 4)`."""
     speedups: str | PathLike[str] | Mapping[str, Sequence[float]] | None
     """Speed-ups at 1, 2, 3 .. workers by model, or a YAML file of them."""
+    speedup: str
+    """Speed-up of jobs whose model has no curve: `profiles` (drawn), `linear` or `power:EXPONENT`."""
     restart_cost: float
     """Seconds without progress at every start, move and resize."""
     rescale_cost: float | None
@@ -52,6 +58,8 @@ class SimulationOptions(TypedDict, total=False):
     """Share of jobs that can save, from 0 to 1; the others lose all their work when they are stopped."""
     cross_node_penalty: float
     """Fraction of speed lost while a job spans nodes, and again while it spans racks."""
+    requested_time: float | None
+    """Requested run time of jobs without one, as a multiple of their duration; None: unknown."""
     fail: Sequence[str]
     """Nodes that are lost, as `NODE@SECONDS+SECONDS`."""
     mtbf: float | None
@@ -59,9 +67,13 @@ class SimulationOptions(TypedDict, total=False):
     mttr: float | None
     """Seconds that a random fault lasts; None: 600."""
     seed: int
-    """Seed of random faults and of noisy knowledge."""
+    """Seed of random faults, of noisy knowledge and of drawn profiles."""
     knowledge: str
     """What policies know of jobs: `true`, `learned` or `noisy:SIGMA`."""
+    metrics: Sequence[str]
+    """Metrics of your own: names registered with `sterna.metric`, or Python files that register some."""
+    known_ends: bool
+    """Policies know when failed and killed jobs will end; else they expect a planned end, drawn from `seed`."""
 
 
 def make_scenario(
@@ -74,19 +86,23 @@ def make_scenario(
     limit: int | None = None,
     elastic: str | tuple[float, float] | None = None,
     speedups: str | PathLike[str] | Mapping[str, Sequence[float]] | None = None,
+    speedup: str = "profiles",
     restart_cost: float = 0.0,
     rescale_cost: float | None = None,
     checkpoint_every: float = 0.0,
     can_save: float = 1.0,
     cross_node_penalty: float = 0.0,
+    requested_time: float | None = None,
     fail: Sequence[str] = (),
     mtbf: float | None = None,
     mttr: float | None = None,
     seed: int = 0,
     knowledge: str = "true",
+    known_ends: bool = False,
+    metrics: Sequence[str] = (),
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = parse_knowledge(knowledge)
+    known, own_metrics, assumption = parse_knowledge(knowledge), find_metrics(metrics), parse_speedup(speedup)
     if placement is not None:
         make_placement(placement)
         if is_count_only(placement) and (fail or mtbf is not None):
@@ -94,12 +110,16 @@ def make_scenario(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )
     costs = _check_costs(restart_cost, rescale_cost, checkpoint_every, can_save, cross_node_penalty)
+    if requested_time is not None and not 0 < requested_time <= _LARGEST_FACTOR:
+        raise UserError(f"--requested-time {requested_time:g}: give a multiple of the duration above 0, e.g. 2.")
     if seed < 0:
         raise UserError(f"--seed {seed}: a seed is a whole number of at least 0.")
     multiples = parse_elastic(elastic) if isinstance(elastic, str) else elastic
     jobs = _select_jobs(trace, format, vc, limit)
     if multiples is not None:
         jobs = jobs.elastic(*multiples)
+    if requested_time is not None:
+        jobs = jobs.with_requested_times(requested_time)
     return Scenario(
         trace=jobs,
         nodes=nodes,
@@ -107,8 +127,11 @@ def make_scenario(
         costs=costs,
         faults=_make_faults(jobs, nodes, fail, mtbf, mttr, seed),
         speedups=_load_speedups(speedups),
+        speedup=assumption,
         seed=seed,
         knowledge=known,
+        known_ends=known_ends,
+        metrics=own_metrics,
     )
 
 
@@ -176,4 +199,6 @@ def _load_speedups(source: str | PathLike[str] | Mapping[str, Sequence[float]] |
         return {}
     if isinstance(source, Mapping):
         return check_speedups("speedups", {model: list(values) for model, values in source.items()})
+    if is_speedup(fspath(source)):
+        raise UserError(f"--speedups {source}: it takes a YAML file of curves by model; write --speedup {source}.")
     return load_speedups(fspath(source))

@@ -35,15 +35,19 @@ def simulate(
         vc, limit           only jobs of this virtual cluster, only the first N jobs
         elastic             least and most workers as multiples of the request: "1x:4x" or (1, 4)
         speedups            speed-ups at 1, 2, 3 .. workers by model, or a YAML file of them
+        speedup             of jobs whose model has no curve: "profiles" (drawn at random), "linear", "power:0.8"
         restart_cost        seconds without progress at every start, move and resize
         rescale_cost        seconds without progress at a resize; None: restart_cost
         checkpoint_every    seconds of run time between two checkpoints; a stop loses the work since the last
         can_save            share of jobs that can save; the others lose all their work when they are stopped
         cross_node_penalty  fraction of speed lost across nodes, and again across racks
+        requested_time      requested run time as a multiple of the duration; None: as in the trace, else unknown
         fail                nodes that are lost: ["node2@3600+600"]
         mtbf, mttr          mean seconds between random faults of a node, and how long each lasts
-        seed                seed of random faults and of noisy knowledge
+        seed                seed of random faults, of noisy knowledge and of drawn profiles
         knowledge           what policies know of jobs: "true", "learned" or "noisy:0.3"
+        metrics             metrics of your own: names registered with sterna.metric, or files: ["./mine.py"]
+        known_ends          policies know when failed and killed jobs will end; else they see a planned end
 
     Raises `UserError` with one sentence if an argument is wrong.
     """

@@ -13,6 +13,7 @@ from sterna.model.cluster import MILLI, Nodes, ResourceKind
 from sterna.model.formatting import format_count
 from sterna.wiring import preferred_placement
 from sterna.workloads.profiles import model_key
+from sterna.workloads.speedup_assumption import DRAWN_PROFILES, SpeedupAssumption
 from sterna.workloads.trace import Trace
 
 _MOST_NAMED = 8
@@ -31,10 +32,16 @@ class Scenario:
     costs: Costs = field(default_factory=Costs)
     faults: tuple[Fault, ...] = ()
     speedups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    speedup: SpeedupAssumption = DRAWN_PROFILES
+    """Speed-up of jobs whose model has no curve."""
     seed: int = 0
-    """Seed that `faults` were drawn with; noisy knowledge is drawn from it, and results report it."""
+    """Seed that `faults` were drawn with; noisy knowledge and profiles are drawn from it, and results report it."""
     knowledge: Knowledge = TRUE
     """Accuracy of what policies know of the jobs."""
+    known_ends: bool = False
+    """Policies know the recorded end of jobs that failed or were killed, not the planned one."""
+    metrics: tuple[str, ...] = ()
+    """Names of the user's own metrics that results have."""
 
     @property
     def devices(self) -> int:

@@ -47,6 +47,9 @@ class MinimalChange:
 
 def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[MinimalChange]:
     """Return the smallest change of each kind that starts a waiting job; kinds that do not help are absent."""
+    delay = snapshot.jobs.not_before.item(row) - snapshot.now
+    if delay > 0:  # nothing starts it before its back-off is over
+        return [MinimalChange("wait", delay, f"In {duration(delay)}, when its back-off is over, it may start again.")]
     kinds = (_try_devices, _try_priority, _try_policy, _try_minimum, _try_waiting)
     return [change for try_ in kinds if (change := try_(snapshot, row, rules)) is not None]
 

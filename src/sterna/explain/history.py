@@ -34,6 +34,8 @@ class PastJob:
     curve: tuple[float, ...] | None
     """None: linear."""
     work: float
+    requested_seconds: float
+    """Requested run time that was not used up before the journal; NaN if unknown."""
     finish: float = NEVER
     waited: float = 0.0
 
@@ -103,6 +105,7 @@ class JournalHistory:
             snapshot.shapes[jobs.shape.item(row)],
             None if curve == LINEAR else snapshot.curves.rows[curve],
             jobs.remaining.item(row),
+            jobs.requested_seconds.item(row) - jobs.executed.item(row),
         )
 
     def _update_nodes(self, snapshot: Snapshot) -> None:

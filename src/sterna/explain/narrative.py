@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sterna.control.failures import clock_time
 from sterna.control.journal import Round, read_opening, read_round, read_rounds
 from sterna.errors import UserError, did_you_mean
 from sterna.explain.counterfactual import changes_that_start
@@ -27,6 +28,10 @@ from sterna.wiring import make_rules
 _MOST_NAMES = 20
 """Most job names that an error lists."""
 _ROUNDING = 1e-6
+_LEAST_WAIT = 0.05
+"""Shortest wait, in seconds, that is part of a history."""
+_LEAST_CLOCK = 1e9
+"""Least time since 1970, in seconds, that is taken for that of a clock; simulations begin near 0."""
 _EVENTS = {
     ActionKind.START: "started",
     ActionKind.GROW: "grew",
@@ -72,6 +77,7 @@ def explain(
         "state": narrative.state,
         "events": narrative.events,
         "changes": changes,
+        "started_at": narrative.start if narrative.has_clock else None,
     } | ({"notices": notices} if notices else {})
 
 
@@ -125,8 +131,13 @@ class _Narrative:
         self.events: list[JsonObject] = []
         self._has_rounds = False
         self._assignment: dict[str, int] = {}
-        self._submit = self._waited = 0.0
+        self._submit = self._waited = self._runs_since = 0.0
         self._wait: _Wait | None = None
+
+    @property
+    def has_clock(self) -> bool:
+        """True if times are those of a clock, not of a simulation."""
+        return self.start >= _LEAST_CLOCK
 
     def add(self, recorded: Round) -> None:
         snapshot = recorded.snapshot
@@ -154,7 +165,8 @@ class _Narrative:
             self.state = "ended"
         elif self._assignment:
             self.state = "runs"
-            self._add_event(last, "runs", f"runs with {workers_on(self._assignment)}.")
+            since = f" since {clock_time(self._runs_since, last.snapshot.now)}" if self.has_clock else ""
+            self._add_event(last, "runs", f"runs{since} with {workers_on(self._assignment)}.")
         elif self._wait is None:
             self.state = "stopped"  # in this round: it does not wait yet
         else:
@@ -176,6 +188,7 @@ class _Narrative:
         self._add_event(recorded, "submitted", sentence, self._submit)
         self._assignment = by_node(recorded.snapshot, recorded.snapshot.assignment_of(row))
         if self._assignment:
+            self._runs_since = recorded.snapshot.now
             self._add_event(recorded, "found", f"ran already with {workers_on(self._assignment)} when first seen.")
 
     def _record_unplanned_change(self, recorded: Round, row: int) -> None:
@@ -198,6 +211,8 @@ class _Narrative:
             since = recorded.snapshot.jobs.waiting_since.item(action.row)
             self._wait = _Wait(recorded, since, "", "")
         self._close_wait(recorded)
+        if action.kind is ActionKind.START:
+            self._runs_since = recorded.snapshot.now
         self._assignment = by_node(recorded.snapshot, action.after)
         reason = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
         where = "" if action.kind is ActionKind.SET_CPU_SHARE else node_list(self._assignment)
@@ -205,7 +220,7 @@ class _Narrative:
         self._add_event(recorded, _EVENTS[action.kind], reason + (joint + where if where else "") + ".")
 
     def _keep_waiting(self, recorded: Round, row: int) -> None:
-        because = _because(dict(recorded.reasons).get(self.job, "no reason was recorded."))
+        because = _because(recorded, self.job, row)
         if self._wait is not None and self._wait.is_like(because):
             self._wait.last = because
             return
@@ -221,8 +236,10 @@ class _Narrative:
         seconds = recorded.snapshot.now - wait.since
         self._waited += seconds
         verb, event = ("waited", "waited") if is_over else ("has waited", "waits")
-        if seconds > 0 or not is_over:
+        if seconds >= _LEAST_WAIT or not is_over:
             sentence = f"{verb} {duration(seconds)}{wait.why}."
+            if self.has_clock and not is_over:
+                sentence = f"waits since {clock_time(wait.since, recorded.snapshot.now)}{wait.why}."
             self._add_event(wait.began, event, sentence, wait.since, wait_s=seconds)
 
     def _end(self, recorded: Round) -> None:
@@ -257,7 +274,12 @@ def _kind_of(because: str) -> str:
     return _NUMBERED.sub("", because.removeprefix("cannot run: ").partition(": ")[0])
 
 
-def _because(sentence: str) -> str:
+def _because(recorded: Round, job: str, row: int) -> str:
+    """Return the recorded reason of a wait; of a job in back-off, that it is."""
+    jobs = recorded.snapshot.jobs
+    if jobs.not_before.item(row) > recorded.snapshot.now:
+        return "back-off after a failure"
+    sentence = dict(recorded.reasons).get(job, "no reason was recorded.")
     return re.sub(r" \([\d.]+ free\)", "", sentence).removeprefix("waits: ").removesuffix(".")
 
 

@@ -86,6 +86,7 @@ def _workload(jobs: Sequence[PastJob]) -> Workload:
         np.array([job.work for job in jobs]),
         Shapes(tuple(shapes)),
         Curves(tuple(curves)),
+        requested_seconds=np.array([job.requested_seconds for job in jobs]),
     )
 
 

@@ -24,6 +24,8 @@ MIN_WORKERS, MAX_WORKERS = f"{GROUP}/min-workers", f"{GROUP}/max-workers"
 MIGRATE_TO = f"{GROUP}/migrate-to"
 """Annotation of a job: the requested node, followed by text that distinguishes requests
 (`node-1 2024-05-01T12:00:00Z`). Each value is processed once."""
+CHECKPOINT = f"{GROUP}/checkpoint"
+"""Annotation of any job: where it saves its checkpoints (`JobSpec.checkpoint`)."""
 HOSTS = f"{GROUP}/hosts"
 """Annotation of an MPIJob's launcher pod: the workers it can discover."""
 RULES = f"{GROUP}/rules"

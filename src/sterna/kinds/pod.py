@@ -64,6 +64,7 @@ def _parse_pod(pod: Pod) -> ParsedJob:
         category=annotations.category,
         restart=RestartPolicy.NEVER,
         grace_seconds=float(DEFAULT_GRACE_SECONDS if grace is None else grace),
+        checkpoint=annotations.checkpoint,
         progress=annotations.progress,
     )
     return ParsedJob(

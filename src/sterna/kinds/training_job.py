@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -28,12 +29,19 @@ from sterna.kinds.parsing.annotations import MOST_WORKERS, WorkerCount, parse_an
 from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields, expectation_error
 from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
 from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, rename_job
-from sterna.kinds.parsing.pod_template import DEFAULT_GRACE_SECONDS, ReplicaGroup, Template, parse_template
+from sterna.kinds.parsing.pod_template import (
+    DEFAULT_GRACE_SECONDS,
+    ReplicaGroup,
+    Template,
+    parse_template,
+    replica_spec,
+)
 from sterna.kinds.parsing.run_policy import RunPolicy
 from sterna.kinds.parsing.units import Amount, parse_bytes, parse_seconds, parse_thousandths
 from sterna.kinds.registry import register
 from sterna.kinds.resource import Resource
 from sterna.model.cluster import MILLI
+from sterna.model.formatting import format_count
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec, Resizing, RestartPolicy
 from sterna.progress.spec import ProgressError, parse_progress, progress_fields
 
@@ -90,7 +98,8 @@ class TrainingJobSpec(Fields, rename="camel"):
     grace: Amount | None = None
     restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
     backoff_limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 6
-    resizing: Literal["restart", "in-place", "torchrun"] = "restart"
+    resizing: Literal["restart", "in-place", "torchrun", "none"] | None = None
+    checkpoint: str = ""
     ttl: Amount | None = None
     deadline: Amount | None = None
     parameter_servers: ParameterServers | None = None
@@ -121,11 +130,14 @@ def _parse_spec(
     if spec.parameter_servers is not None:
         servers, _ = _group(reader, "ps", spec, spec.parameter_servers, context)
         groups.insert(0, replace(servers, replicas=spec.parameter_servers.count))
-    resizing = Resizing(spec.resizing)
+    resizing = _resizing(spec, worker)
     notices = list(reader.notices)
     if resizing is Resizing.IN_PLACE and context.runs_images:
         resizing = Resizing.RESTART
         notices.append(NOT_IN_PLACE)
+    if resizing is Resizing.NONE and bounds.low != bounds.high:
+        notices.append(_describe_fixed_size(bounds))
+        bounds = Bounds(bounds.asked, bounds.asked, bounds.asked)
     parts = JobParts(
         groups=groups,
         scaled=worker,
@@ -135,6 +147,7 @@ def _parse_spec(
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
         resizing=resizing,
+        checkpoint=spec.checkpoint,
         ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
         gpu_fraction=gpu_fraction,
         category=spec.category,
@@ -169,6 +182,34 @@ def _bounds(written: int | str | WorkerBounds | None) -> Bounds:
     if not workers.min <= asked <= high:
         raise UserError(f"spec.workers: request {asked} is not between min {workers.min} and max {high}.")
     return Bounds(workers.min, high, asked)
+
+
+def _resizing(spec: TrainingJobSpec, worker: ReplicaGroup) -> Resizing:
+    """How the job resizes: as it says; else by torchrun if that is its command, by restart beside parameter servers,
+    and otherwise not at all."""
+    if spec.resizing is not None:
+        return Resizing(spec.resizing)
+    if spec.parameter_servers is not None:
+        return Resizing.RESTART
+    return Resizing.TORCHRUN if _is_elastic_torchrun(replica_spec(worker, 1, 0).command) else Resizing.NONE
+
+
+def _is_elastic_torchrun(command: Sequence[str]) -> bool:
+    """True for torchrun without an option that fixes its number of agents."""
+    starts = [PurePosixPath(word).name == "torchrun" or word == "torch.distributed.run" for word in command]
+    if True not in starts:
+        return False
+    options = [word.replace("_", "-") for word in command[starts.index(True) :]]
+    return not any(word == "--standalone" or word.startswith("--nnodes") for word in options)
+
+
+def _describe_fixed_size(bounds: Bounds) -> str:
+    size = format_count(bounds.asked, "worker")
+    return (
+        f"It runs with {size}, not with {bounds.low} to {bounds.high}, because nothing says how it resizes; set "
+        "resizing (--resizing) to restart if it resumes from a checkpoint, or to in-place if it uses "
+        "sterna.agent.world()."
+    )
 
 
 def _run_policy(spec: TrainingJobSpec) -> RunPolicy:

@@ -19,7 +19,7 @@ from sterna.model.cluster import Ints
 from sterna.model.growth import GrowthTable, History
 from sterna.model.speedup import Floats
 
-LEAST_WINDOWS = 4
+LEAST_WINDOWS = 8
 """Fewest windows for a forecast."""
 
 LEAST_JOBS = 4
@@ -182,10 +182,10 @@ def seconds_for(history: History, more_steps: float, factors: Factors = SHARED_C
 
 def remaining_of(table: GrowthTable, total_steps: npt.ArrayLike, factors: Factors = SHARED_CORE) -> Bands:
     """Compute `remaining_seconds` of every row."""
-    filled, steps, seconds = table.windows
+    windows = table.windows
     more = np.maximum(np.asarray(total_steps, dtype=np.float64) - table.last_step, 0.0)
-    is_known = (filled >= LEAST_WINDOWS) & np.isfinite(more)
-    forecast = np.where(is_known, _pace(steps, seconds, filled) * more, np.nan)
+    is_known = (windows.closed_count >= LEAST_WINDOWS) & np.isfinite(more)
+    forecast = np.where(is_known, _pace(*windows.middles(), windows.closed_count) * more, np.nan)
     return Bands(*(forecast * factor for factor in factors))
 
 

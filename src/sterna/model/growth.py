@@ -1,8 +1,9 @@
 """Growth of a job's metric: progress reports become a category (progressing, watching, converged) and a short history.
 
 Used by rules that move jobs or divide CPUs by growth, and by `eta`, which fits a curve to a history. Time is the job's
-own: steps and reports, so a job that is slowed down, paused or silent does not look converged. Invalid reports (not
-finite, out of order, of an older attempt, of a repeated step) are dropped and never make a job converged.
+own: steps, or seconds of work where it does not count them. A job that is slowed down, paused, silent or reports less
+often does not look different. Invalid reports (not finite, out of order, of an older attempt, of a repeated step) are
+dropped and never make a job converged. No curve shows what comes later: rules that act on a category bound its harm.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +21,7 @@ from numpy.typing import ArrayLike
 from sterna.errors import UserError
 from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
-
-CAPACITY = 64
-"""Windows kept per job besides the first. When they are full, neighbours are merged in pairs, so a window is 1/64 to
-1/32 of a long run; the first is never merged, because all improvement is measured from it."""
+from sterna.model.step_windows import StepWindows
 
 MOST_AT_ONCE = 1024
 """Most reports of one job that one update evaluates; of more, an evenly spaced subset is used."""
@@ -32,6 +31,18 @@ _ABSURD = 1e150
 
 _BLOCK = 1024
 """Jobs evaluated at once, which bounds the scratch memory."""
+
+_LEAST_WINDOWS = 12
+"""Fewest closed windows for a category other than PROGRESSING."""
+
+_RECENT = 8
+"""The recent rate is measured over one part of the run in this many."""
+
+_NOISE = 4.0
+"""Multiple of the mean change between two reports below which an improvement counts as noise."""
+
+_NEAR = 0.1
+"""Fraction of its improvement within which the metric of a converged job is at its best value."""
 
 _EQUAL = 1e-9
 """Relative difference up to which a score counts as on its threshold, not above it."""
@@ -50,7 +61,7 @@ class Direction(IntEnum):
 
     RISING = -1
     DETECTED = 0
-    """The direction in which it went farther from its first window."""
+    """The direction in which it went farther from its first value."""
     FALLING = 1
 
 
@@ -66,16 +77,15 @@ class Strict(Enum):
 class GrowthRule:
     """Thresholds of the growth categories."""
 
-    window_reports: int = 4
-    """Reports per window at first, at least 3; the mean of a window leaves out its best and its worst value."""
-    windows: int = 3
-    """Windows over which the recent rate of improvement is measured; no category change before one more window."""
-    patience: int = 3
-    """Consecutive windows with a low rate after which a watched job is converged."""
-    low: float = 0.1
-    """Fraction of the job's highest rate below which a rate is low."""
-    high: float = 0.2
-    """Fraction of the highest rate from which a job is progressing again; between `low` and `high` nothing changes."""
+    low: float = 0.2
+    """Rate of improvement in the last eighth of the run, relative to the mean rate, below which it is low."""
+    high: float = 0.6
+    """Relative rate from which a job is progressing again; between `low` and `high` nothing changes."""
+    late: float = 0.05
+    """Fraction of its improvement that a converged job made at most in the second half of its run so far; from twice
+    as much on it is no longer converged."""
+    least_done: float = 0.5
+    """Fraction of its steps before which a job is not converged, if their total is known."""
     strict: Strict = Strict.NO
     """Published rule that replaces the fields above."""
     alpha: float = 0.1
@@ -86,11 +96,11 @@ class GrowthRule:
     """SpeCon: shortest time between two samples."""
 
     def __post_init__(self) -> None:
-        for name, least in (("window_reports", 3), ("windows", 1), ("patience", 1)):
-            if not least <= getattr(self, name) <= CAPACITY // 2:
-                raise UserError(f"growth: {name} is {getattr(self, name)}; give {least} to {CAPACITY // 2}.")
         if not 0 < self.low <= self.high <= 1:
             raise UserError(f"growth: low is {self.low} and high {self.high}; give 0 < low <= high <= 1.")
+        for name in ("late", "least_done"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"growth: {name} is {getattr(self, name)}; give a fraction from 0 to 1.")
         for name in ("alpha", "interval_seconds"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise UserError(f"growth: {name} is {getattr(self, name)}; give a number that is 0 or more.")
@@ -101,7 +111,7 @@ class Report:
     """One measurement of a job's metric."""
 
     step: float
-    """Steps done; negative if the job does not count steps: then reports are counted."""
+    """Steps done; negative if the job does not count steps: then seconds of work are counted."""
     seconds: float
     """Time, on any clock that is monotonic within an attempt."""
     value: float
@@ -126,20 +136,15 @@ class _Columns:
     high_step: Floats
     lowest: Floats
     highest: Floats
-    lows: Ints
-    width: Ints
-    count: Ints
-    sum_step: Floats
-    sum_worked: Floats
-    least: Floats
-    most: Floats
-    inner: Floats
-    filled: Ints
     floor: Floats
     ceiling: Floats
-    step: Floats
-    seconds: Floats
-    value: Floats
+    total: Floats
+    """Steps of the whole run; NaN if unknown."""
+    first: Floats
+    last: Floats
+    variation: Floats
+    """Sum of the changes between two reports, either way."""
+    reports: Ints
     sample_seconds: Floats
     sample_value: Floats
     score: Floats
@@ -150,32 +155,37 @@ class _Columns:
     time_time: Floats
     time_log: Floats
     log_log: Floats
+    windows: StepWindows
 
     @classmethod
     def empty(cls, jobs: int, rule: GrowthRule) -> _Columns:
         kinds = {"growth": np.int8, "direction": np.int8}
-        ints = ("attempt", "lows", "width", "count", "filled", "scores")
-        shapes = dict.fromkeys(("step", "seconds", "value"), (CAPACITY + 1, jobs))
-        made = {
-            f.name: np.zeros(shapes.get(f.name, (jobs,)), kinds.get(f.name, np.int64 if f.name in ints else np.float64))
+        ints = ("attempt", "reports", "scores")
+        made: dict[str, Any] = {
+            f.name: np.zeros(jobs, kinds.get(f.name, np.int64 if f.name in ints else np.float64))
             for f in fields(cls)
+            if f.name != "windows"
         }
-        columns = cls(**made)
+        columns = cls(**made, windows=StepWindows.empty(jobs))
         columns.attempt += _UNSTARTED
         columns.high_step += _NO_STEP
         columns.lowest += np.inf
         columns.highest -= np.inf
         columns.floor += np.inf
         columns.ceiling -= np.inf
-        columns.width += rule.window_reports
+        columns.total += np.nan
         return columns
 
     def take(self, rows: Ints) -> _Columns:
-        return _Columns(**{f.name: getattr(self, f.name)[..., rows] for f in fields(self)})
+        return _Columns(**{name: column[rows] for name, column in self._by_name()}, windows=self.windows.take(rows))
 
     def put(self, rows: Ints, other: _Columns) -> None:
-        for f in fields(self):
-            getattr(self, f.name)[..., rows] = getattr(other, f.name)
+        for name, column in self._by_name():
+            column[rows] = getattr(other, name)
+        self.windows.put(rows, other.windows)
+
+    def _by_name(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        return ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "windows")
 
 
 @dataclass(frozen=True)
@@ -241,14 +251,16 @@ class GrowthTable:
         return self._columns.high_step.copy()
 
     @property
-    def windows(self) -> tuple[Ints, Floats, Floats]:
-        """Number of windows of each row, and the middles of the windows in steps and in worked seconds, one column per
-        row."""
-        return self._columns.filled, self._columns.step, self._columns.seconds
+    def windows(self) -> StepWindows:
+        return self._columns.windows
 
     def declare(self, rows: Sequence[int] | Ints, direction: Direction) -> None:
         """Set the direction in which the metric of these jobs improves, instead of detecting it."""
         self._columns.direction[rows] = direction
+
+    def set_totals(self, rows: Sequence[int] | Ints, steps: ArrayLike) -> None:
+        """Set the number of steps of these jobs' whole runs; NaN if unknown."""
+        self._columns.total[rows] = steps
 
     def resize(self, jobs: int) -> None:
         """Add empty rows at the end, or drop rows there."""
@@ -284,7 +296,7 @@ class GrowthTable:
             self._accept(part)
         # A flood of reports is usually a fault: it may lead to WATCHING, but CONVERGED needs reports after it.
         flooded = np.flatnonzero(np.bincount(batch.rows, minlength=len(self)) > MOST_AT_ONCE)
-        growth, self._columns.lows[flooded] = self._columns.growth, 0
+        growth = self._columns.growth
         growth[flooded] = np.minimum(growth[flooded], np.maximum(before[flooded], Growth.WATCHING))
         return np.flatnonzero(growth != before)
 
@@ -297,7 +309,7 @@ class GrowthTable:
         batch, rows, fresh, elapsed = batch.where(usable), rows[usable], fresh[usable], elapsed[usable]
         c.attempt[rows] = batch.attempt
         c.last_seconds[rows] = batch.seconds
-        step = np.where(batch.step < 0, c.high_step[rows] + 1, batch.step)
+        step = np.where(batch.step < 0, np.maximum(c.high_step[rows] + elapsed, 0.0), batch.step)
         is_new = step > c.high_step[rows]
         is_strict = self.rule.strict is not Strict.NO
         c.worked[rows] += elapsed if is_strict else np.where(is_new, elapsed, 0.0)
@@ -305,83 +317,65 @@ class GrowthTable:
             _sample(c, self.rule, rows, batch.value, fresh)
         rows, step, value = rows[is_new], step[is_new], batch.value[is_new]
         c.high_step[rows] = step
-        closed = _fill(c, rows, step, value)
-        ready = closed[c.filled[closed] > self.rule.windows]
-        if len(ready) and not is_strict:
-            scratch = np.empty((4, int(c.filled[ready].max()), min(len(ready), _BLOCK)))
+        has_last = c.reports[rows] > 0
+        c.variation[rows] += np.where(has_last, np.abs(value - c.last[rows]), 0.0)
+        c.first[rows] = np.where(has_last, c.first[rows], value)
+        c.last[rows] = value
+        c.reports[rows] += 1
+        closed = c.windows.add(rows, step, c.worked[rows], value)
+        ready = closed[c.windows.open[closed] >= _LEAST_WINDOWS]
+        if not is_strict:
             for start in range(0, len(ready), _BLOCK):
-                _categorise(c, self.rule, ready[start : start + _BLOCK], scratch)
+                _categorise(c, self.rule, ready[start : start + _BLOCK])
 
 
-def _fill(c: _Columns, rows: Ints, step: Floats, value: Floats) -> Ints:
-    """Add a report to the open window of each row; return the rows whose window it completed."""
-    count = c.count[rows]
-    least, most = np.where(count, c.least[rows], value), np.where(count, c.most[rows], value)
-    # Values between the extremes are summed separately: subtracting an outlier from a sum again would leave its
-    # rounding error behind.
-    c.inner[rows] += np.where(count > 1, np.clip(value, least, most), 0.0)
-    c.least[rows], c.most[rows] = np.minimum(least, value), np.maximum(most, value)
-    c.sum_step[rows] += step
-    c.sum_worked[rows] += c.worked[rows]
-    c.count[rows] = count + 1
-    closed = rows[count + 1 >= c.width[rows]]
-    if len(closed):
-        _close(c, closed)
-    return closed
-
-
-def _close(c: _Columns, rows: Ints) -> None:
-    at, count = c.filled[rows], c.count[rows]
-    c.step[at, rows] = c.sum_step[rows] / count
-    c.seconds[at, rows] = c.sum_worked[rows] / count
-    c.value[at, rows] = mean = c.inner[rows] / (count - 2)
-    c.floor[rows], c.ceiling[rows] = np.minimum(c.floor[rows], mean), np.maximum(c.ceiling[rows], mean)
-    c.filled[rows] = at + 1
-    for column in (c.count, c.sum_step, c.sum_worked, c.inner):
-        column[rows] = 0
-    full = rows[at == CAPACITY]
-    if len(full):
-        for windows in (c.step, c.seconds, c.value):
-            for half in range(1, CAPACITY // 2 + 1):
-                windows[half][full] = (windows[2 * half - 1][full] + windows[2 * half][full]) / 2
-        c.filled[full] = CAPACITY // 2 + 1
-        c.width[full] *= 2
-
-
-def _categorise(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
-    """Compare the recent rate of improvement of the best value with the job's highest rate."""
-    span, filled = rule.windows, c.filled[rows]
-    used = int(filled.max())
-    best, step = scratch[:2, :used, : len(rows)]  # allocating memory would cost more than the arithmetic
-    rates, spans = scratch[2:, span:used, : len(rows)]
-    c.value[:used].take(rows, axis=1, out=best, mode="clip")
-    c.step[:used].take(rows, axis=1, out=step, mode="clip")
-    best *= _signs(c, rows)
+def _categorise(c: _Columns, rule: GrowthRule, rows: Ints) -> None:
+    """Compare the improvement in the last eighth and in the second half of each run with that of the whole run."""
+    closed = c.windows.open[rows]
+    value = _smooth(c.windows.means(rows, int(closed.max())))
+    last, column = closed - 1, np.arange(len(rows))
+    now = value[last, column]
+    c.floor[rows], c.ceiling[rows] = np.minimum(c.floor[rows], now), np.maximum(c.ceiling[rows], now)
+    sign = _signs(c, rows)
+    best = value * sign
     for before, after in pairwise(best):  # ten times as fast as NumPy's own running minimum
         np.minimum(before, after, out=after)
-    np.subtract(best[:-span], best[span:], out=rates)
-    np.subtract(step[span:], step[:-span], out=spans)
-    if int(filled.min()) < used:
-        unknown = np.arange(span, used)[:, None] >= filled
-        np.copyto(rates, 0.0, where=unknown)
-        np.copyto(spans, 1.0, where=unknown)
-    rates /= spans
-    peak, recent = rates.max(axis=0), rates[filled - span - 1, np.arange(len(rows))]
-    grew = peak > 0
-    is_low, is_high = recent < rule.low * peak, grew & (recent >= rule.high * peak)
-    c.lows[rows] = lows = np.where(grew & is_low, c.lows[rows] + 1, 0)
-    watched = np.maximum(c.growth[rows], Growth.WATCHING)
-    # A job that never improved has no rate to compare with and is watched: it may be slow to start.
-    kept = np.where(is_low | ~grew, watched, c.growth[rows])
+    part, at_best = closed // _RECENT, best[last, column]
+    improved = sign * c.first[rows] - at_best
+    recent = (best[last - part, column] - at_best) * closed / part
+    second_half = best[last - closed // 2, column] - at_best
+    noise = c.variation[rows] / np.maximum(c.reports[rows] - 1, 1)
+    grew, was = improved > _NOISE * noise, c.growth[rows]
+    is_low, is_high = recent < rule.low * improved, grew & (recent >= rule.high * improved)
+    loose = np.where(was == Growth.CONVERGED, 2.0, 1.0)  # hysteresis
+    is_near = sign * now - at_best <= loose * (_NEAR * improved + 2 * noise)
+    is_late = ~(c.high_step[rows] < rule.least_done * c.total[rows])
+    settled = grew & is_late & is_near & (second_half < loose * rule.late * improved)
+    watched = is_low | ~grew | (was != Growth.PROGRESSING)
     c.growth[rows] = np.select(
-        [is_high, lows >= rule.patience], [Growth.PROGRESSING, Growth.CONVERGED], kept.astype(np.int64)
+        [is_high, settled & (is_low | (was == Growth.CONVERGED)), watched],
+        [Growth.PROGRESSING, Growth.CONVERGED, Growth.WATCHING],
+        Growth.PROGRESSING,
     )
+
+
+def _smooth(value: Floats) -> Floats:
+    """Return the median of each window and the two before it, so that one wild value changes nothing."""
+    medians = _medians(value)
+    return np.concatenate((medians[:1], medians[:1], medians))
+
+
+def _medians(value: Floats) -> Floats:
+    """Return the median of every three successive windows."""
+    one, two, three = value[:-2], value[1:-1], value[2:]
+    median: Floats = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
+    return median
 
 
 def _signs(c: _Columns, rows: Ints | slice = slice(None)) -> Ints:
     """Return 1 where lower is better, -1 where higher is: as declared, else by the larger distance from the first
-    window."""
-    declared, first = c.direction[rows].astype(np.int64), c.value[0, rows]
+    value."""
+    declared, first = c.direction[rows].astype(np.int64), c.first[rows]
     falls = first - c.floor[rows] >= c.ceiling[rows] - first
     return np.where(declared, declared, np.where(falls, Direction.FALLING, Direction.RISING))
 
@@ -434,7 +428,7 @@ def _fit(c: _Columns, rows: Ints, score: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class History:
-    """State of one job: its best value, its category, and at most 65 windows of its reports. Immutable."""
+    """State of one job: its best value, its category, and at most 64 windows of its reports. Immutable."""
 
     _table: GrowthTable
 
@@ -481,18 +475,26 @@ class History:
 
     @property
     def steps(self) -> Floats:
-        """Middle of each window, in steps."""
-        return self._windows(self._table._columns.step)
+        """Mean step of each closed window that has reports."""
+        return self._means(self._table.windows.step)
 
     @property
     def seconds(self) -> Floats:
-        """Middle of each window, in worked seconds."""
-        return self._windows(self._table._columns.seconds)
+        """Mean time of each closed window that has reports, in worked seconds."""
+        return self._means(self._table.windows.seconds)
 
     @property
     def values(self) -> Floats:
-        """Mean of each window without its extremes."""
-        return self._windows(self._table._columns.value)
+        """Mean value of each closed window that has reports, without extremes: the median of it and its neighbours."""
+        windows = self._table.windows
+        closed = int(windows.open[0])
+        means: Floats = windows.means(np.zeros(1, dtype=np.int64), closed)[windows.count[:closed, 0] > 0, 0]
+        if len(means) > 2:
+            means[1:-1] = _medians(means)
+        return means
 
-    def _windows(self, column: Floats) -> Floats:
-        return column[: int(self._table._columns.filled[0]), 0].copy()
+    def _means(self, sums: Floats) -> Floats:
+        count = self._table.windows.count[: int(self._table.windows.open[0]), 0]
+        used = count > 0
+        means: Floats = sums[: len(count), 0][used] / count[used]
+        return means

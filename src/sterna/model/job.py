@@ -44,7 +44,12 @@ class Resizing(Enum):
     TORCHRUN = "torchrun"
     """torchrun's elastic agents."""
     NONE = "none"
-    """Not at all: the number of workers is fixed."""
+    """Not at all: the number of workers is fixed, and changes only at its owner's request, by a restart."""
+
+    @property
+    def is_by_restart(self) -> bool:
+        """True if all processes end when the number of workers changes."""
+        return self in (Resizing.RESTART, Resizing.NONE)
 
 
 @dataclass(frozen=True)

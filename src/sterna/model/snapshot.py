@@ -138,6 +138,10 @@ class Jobs:
     not_before = OptionalColumn[np.float64](
         "Earliest time of the next start; until then the job keeps its place in the queue but does not start.", -NEVER
     )
+    requested_seconds = OptionalColumn[np.float64](
+        "Run time that the user requested, with `request` workers; NaN if unknown.", np.nan
+    )
+    last_start = OptionalColumn[np.float64]("Time of the last start; `-NEVER` before it or if unknown.", -NEVER)
     moves = OptionalColumn[np.int64]("Mark: number of moves.", 0)
     moved_at = OptionalColumn[np.float64]("Mark: time of the last move.", -NEVER)
     moved_from = OptionalColumn[np.int64]("Mark: node that the job left in its last move; -1 if none.", -1)
@@ -310,10 +314,11 @@ class Snapshot:
     @cached_attribute
     def changes_are_free(self) -> bool:
         """No stop, resize or move costs any job anything, and every job may preempt and start now."""
+        if self.restart_seconds:
+            return False
         jobs = self.jobs
         return not (
-            self.restart_seconds
-            or jobs.unsaved.any()
+            jobs.unsaved.any()
             or (jobs.restart_seconds > 0).any()
             or (jobs.resize_seconds > 0).any()
             or (jobs.not_before > self.now).any()

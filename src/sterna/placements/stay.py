@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sterna.engine.placement.repack import repack_nodes
+from sterna.engine.price import ChangeCosts
 from sterna.rules import (
+    ActionKind,
     Assignment,
     FreeCapacity,
     Ints,
@@ -36,7 +38,10 @@ class Stay:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         placed = place(self, snapshot, target)
         if (self.repack == "always" and placed.actions) or (self.repack != "never" and placed.misfits):
-            return repack_nodes(self, snapshot, target, placed)
+            repacked = repack_nodes(self, snapshot, target, placed)
+            can_move = ChangeCosts(snapshot).can_move
+            if all(can_move[action.row] for action in repacked.actions if action.kind is ActionKind.MIGRATE):
+                return repacked
         return placed
 
     def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:

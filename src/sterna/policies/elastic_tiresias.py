@@ -12,6 +12,7 @@ from sterna.engine.ordering.marginal_gain import affordable_growth, steps_above
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
     assign_queues,
+    due_returns,
     next_queue_change,
     queue_order,
     validate_queue_params,
@@ -40,7 +41,8 @@ class ElasticTiresias:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.jobs.minimum)
+            promoted = due_returns(snapshot, self.threshold, self.promote, self.since_promotion)
+            return Target(snapshot.jobs.minimum, promoted=promoted)
         jobs = snapshot.jobs
         queues = assign_queues(snapshot, self.threshold, self.promote, self.since_promotion)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None

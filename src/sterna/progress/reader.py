@@ -92,6 +92,11 @@ class ProgressReader:
         return found
 
     @property
+    def has_registered(self) -> bool:
+        """True if the process had, at the last poll, registered a function that saves when it is asked to stop."""
+        return self._agent.has_registered
+
+    @property
     def notices(self) -> list[str]:
         """Notices for the user about how the output is read."""
         return self._log.notices

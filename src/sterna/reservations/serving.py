@@ -3,7 +3,8 @@
 Free capacity that fits a pending pod is kept for it on one node until another scheduler binds the pod, at most for
 `timeout` seconds. This needs no state: a pod that is still pending gets a reservation again in every round, and pods
 that fitted together are packed together again. If nothing fits, jobs above their minimum shrink on the node where that
-costs least; only if that does not help, jobs stop, cheapest first. A pod that no node can ever hold gets no
+costs least; only if that does not help, jobs stop, cheapest first, those that have not shown that they can save last
+and only if the administrator allows it. A pod that no node can ever hold gets no
 reservation.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sterna.engine.price import devices
+from sterna.engine.price import ChangeCosts, devices
 from sterna.model.cluster import slots_in
 from sterna.rules import (
     NEVER,
@@ -114,6 +115,9 @@ class _RoomMaker:
         """New assignments of the jobs that shrink or stop, by row."""
         self.reserving: dict[int, str] = {}
         self._on_node: dict[int, list[int]] | None = None
+        self._costs = ChangeCosts(snapshot)
+        self._stops_unsaved = False
+        """Jobs that have not shown that they can save may be stopped, too."""
 
     def admit(self, pod: ServingPod) -> None:
         if self._kept.add(pod.shape):
@@ -151,11 +155,16 @@ class _RoomMaker:
     # Ways to make room.
 
     def _best_offer(self, shape: Shape) -> _Offer | None:
-        """Return the cheapest offer: by shrinking if that helps on any node, else by stopping."""
+        """Return the cheapest offer: by shrinking if that helps on any node, else by stopping jobs that can save, and
+        only then, if the administrator allows it, by stopping others."""
         nodes = self._candidates(shape)
         offers = [offer for node in nodes if (offer := self._offer(shape, node, stops=False)) is not None]
         if not offers and self._may_stop:
             offers = [offer for node in nodes if (offer := self._offer(shape, node, stops=True)) is not None]
+        if not offers and self._may_stop and self._snapshot.evicts_unsaved:
+            self._stops_unsaved = True
+            offers = [offer for node in nodes if (offer := self._offer(shape, node, stops=True)) is not None]
+            self._stops_unsaved = False
         return min((offer for offer in offers if offer.price <= self._most), key=lambda offer: offer[:3], default=None)
 
     def _candidates(self, shape: Shape) -> list[int]:
@@ -195,14 +204,25 @@ class _RoomMaker:
         """Yield removals: one worker at a time from jobs above their minimum, cheapest first; then, with `stops`, whole
         jobs."""
         rows = self._jobs_by_node()[node]
-        cheapest = sorted(rows, key=lambda row: (cost(self._snapshot, row), devices(self._snapshot, row), -row))
+        cheapest = sorted(
+            rows,
+            key=lambda row: (
+                not self._costs.can_stop[row],
+                cost(self._snapshot, row),
+                devices(self._snapshot, row),
+                -row,
+            ),
+        )
         for row in cheapest:
+            if not self._costs.can_resize[row]:
+                continue
             assignment, least = self._assignment(row), self._snapshot.jobs.minimum.item(row)
             while assignment.size > max(least, 1) and _has(assignment, node):
                 assignment = _remove_one(assignment, node)
                 yield row, assignment, 1
         for row in cheapest if stops else ():
-            yield row, NOWHERE, self._assignment(row).size
+            if self._stops_unsaved or self._costs.can_stop[row]:
+                yield row, NOWHERE, self._assignment(row).size
 
     def _assignment(self, row: int) -> Assignment:
         return self.after.get(row, self._snapshot.assignment_of(row))

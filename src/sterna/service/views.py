@@ -163,6 +163,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     changes: list[StartingChange]
     """The smallest single changes that would start the job, if it waits."""
     notices: list[str] = []
+    started_at: float | None = None
+    """Time since 1970 from which `at_s` counts; None: the clock of a simulation."""
 
 
 class LogPart(NamedTuple):

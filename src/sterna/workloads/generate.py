@@ -16,7 +16,7 @@ import numpy as np
 
 from sterna.errors import ParameterError, did_you_mean
 from sterna.workloads.domain import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Domain, FloatColumn, plain
-from sterna.workloads.profiles import PROFILES, curve_of
+from sterna.workloads.profiles import GENERATED, PROFILES, curve_of
 from sterna.workloads.trace import Trace, make_trace, numbered_names
 
 _MILLISECONDS = 3
@@ -31,8 +31,8 @@ _SPREAD = replace(NOT_NEGATIVE, most=10.0)
 Choice = TypeVar("Choice", int, str)
 
 
-def _all_models() -> dict[str, float]:
-    return dict.fromkeys(PROFILES, 1.0)
+def _generated_models() -> dict[str, float]:
+    return dict.fromkeys(GENERATED, 1.0)
 
 
 def _mostly_small() -> dict[int, float]:
@@ -49,7 +49,7 @@ class Mix:
     """Standard deviation of the logarithm of durations. 0: all equal; 1.5: a tenth of the jobs has 60 % of the work."""
     workers: Mapping[int, float] = field(default_factory=_mostly_small)
     """Weight by number of workers."""
-    models: Mapping[str, float] = field(default_factory=_all_models)
+    models: Mapping[str, float] = field(default_factory=_generated_models)
     """Weight by built-in profile. Empty: jobs without a model."""
     least: float = 1.0
     """Least workers of a job, as a multiple of its request."""

@@ -10,12 +10,15 @@ import difflib
 from pathlib import Path
 
 from sterna.errors import UserError, did_you_mean
-from sterna.workloads.formats import alibaba, bench, helios, itp, native, philly, tiresias
+from sterna.workloads.formats import alibaba, bench, helios, itp, native, philly, rubick, tiresias
 from sterna.workloads.table import Format, Rows, Table, read_rows
 from sterna.workloads.text import read_text
 from sterna.workloads.trace import Trace
 
-_LAYOUTS = (philly.FLAT, helios.LOG, helios.SLICE, alibaba.TASKS, alibaba.JOBS, itp.JOBS, bench.JOBS, tiresias.JOBS)
+_LAYOUTS = (
+    *(philly.FLAT, helios.LOG, helios.SLICE, alibaba.TASKS, alibaba.JOBS),
+    *(itp.JOBS, bench.JOBS, tiresias.JOBS, rubick.JOBS),
+)
 _FORMATS = {each.kind: each for each in (native.FORMAT, *(layout.format for layout in _LAYOUTS))}
 
 KINDS = tuple(sorted([philly.JSON_KIND, *_FORMATS]))

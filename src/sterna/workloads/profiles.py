@@ -4,11 +4,14 @@ Each entry is a published measurement: workers and their speed-up over one worke
 measured counts. Curves that were not monotone and concave (noise, a slow link) were fitted by isotonic regression of
 their gains, weighted by the number of workers they span; counts inside a levelled stretch are not listed. Voda's four
 are as published. There is no extrapolation beyond the largest measured count.
+
+`DRAWN` lists the profiles that `speedup_assumption` draws from for jobs without a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,16 +39,57 @@ _ELASTICFLOW_T4: dict[str, dict[int, float]] = {
     "ncf": {1: 1, 4: 1.201, 64: 1.201},
 }
 
+# AlibabaPAI/reconfigurable-dl-scheduler (Rubick, MLSys'25; Apache-2.0), A800, fixed global batch: time of an iteration
+# with the fastest execution plan at each number of GPUs. A count at which more GPUs were slower than fewer is not
+# listed. From 1 to 8 GPUs llama7 was measured with its state in host memory, a tenth as fast per GPU as on 16, and
+# llama30 was not measured below 24; both curves are linear up to the count with the highest speed per GPU.
+_RUBICK: dict[str, dict[int, float]] = {
+    "bert_a800": {1: 1, 2: 1.799, 4: 2.912, 8: 4.24},
+    "gpt2_a800": {1: 1, 2: 1.975, 4: 3.777, 8: 6.821},
+    "roberta": {1: 1, 8: 3.137},
+    "t5": {1: 1, 2: 1.825, 4: 3.226, 8: 4.481},
+    "vit": {1: 1, 2: 1.707, 4: 2.309, 8: 2.945},
+    "llama7": {1: 1, 16: 16, 64: 26.886},
+    "llama30": {1: 1, 32: 32, 48: 39.543, 64: 43.758},
+}
+
 
 def _interpolate(measured: Mapping[int, float]) -> tuple[float, ...]:
     counts = list(measured)
     return tuple(np.interp(range(1, counts[-1] + 1), counts, list(measured.values())).tolist())
 
 
+_ELASTICFLOW = _ELASTICFLOW_A100 | _ELASTICFLOW_T4
+
 PROFILES: dict[str, tuple[float, ...]] = {
-    model: _interpolate(measured) for model, measured in (_VODA | _ELASTICFLOW_A100 | _ELASTICFLOW_T4).items()
+    model: _interpolate(measured) for model, measured in (_VODA | _ELASTICFLOW | _RUBICK).items()
 }
 """Speed-ups at 1, 2, 3 .. workers by model."""
+
+GENERATED: tuple[str, ...] = (*_VODA, *_ELASTICFLOW)
+"""Models of generated traces by default: a fixed list, so that a seed gives the same trace in every release."""
+
+
+class RequestRange(NamedTuple):
+    """Fewest and most workers requested by a job that may be of a model."""
+
+    fewest: int
+    most: int
+
+
+_FEWEST = {"llama7": 16, "llama30": 24}
+"""Smallest measured count with the model in GPU memory, where that is not 1."""
+
+
+def _requests(model: str, speedups: tuple[float, ...]) -> RequestRange:
+    """Return the requests at which the model still gains, and whose double was measured unless it gains no more."""
+    peak = int(np.argmax(speedups)) + 1
+    return RequestRange(_FEWEST.get(model, 1), peak if peak < len(speedups) else peak // 2)
+
+
+DRAWN: dict[str, RequestRange] = {model: _requests(model, PROFILES[model]) for model in sorted(_ELASTICFLOW | _RUBICK)}
+"""Profiles that stand for an unknown model, by the requests that they may stand for. Voda's are left out: they end at 4
+workers, below what most traces request."""
 
 
 def model_key(model: str) -> str:

@@ -43,6 +43,7 @@ NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "maximum": ("max_workers", COUNT),
     "devices_per_worker": ("gpus_per_worker", DEVICES),
     "priority": ("priority", INTEGER),
+    "requested_seconds": ("requested_s", POSITIVE),
 }
 """Column name in files and messages, and domain, by field of `Trace`."""
 
@@ -52,7 +53,11 @@ TEXT_COLUMNS: dict[str, str] = {
     "category": "category",
     "user": "user",
     "pool": "pool",
+    "status": "status",
 }
+
+COMPLETED_STATUSES = frozenset({"", "completed", "complete", "pass", "passed", "succeeded", "success", "terminated"})
+"""Statuses, in lower case, of jobs that ran to their end; a job without a status is taken for one of them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,6 +77,8 @@ class Trace:
     """A whole number of devices, or a fraction of one."""
     priority: IntColumn
     """Higher goes first."""
+    requested_seconds: FloatColumn
+    """Run time that the user requested, with `workers` workers; NaN if unknown."""
     model: tuple[str, ...]
     """Model, which selects the speed-up curve; empty if unknown."""
     category: tuple[str, ...]
@@ -79,6 +86,8 @@ class Trace:
     user: tuple[str, ...]
     pool: tuple[str, ...]
     """Virtual cluster of the job; empty if there is only one."""
+    status: tuple[str, ...]
+    """How the job ended, in the words of the trace; empty if unknown."""
     source: str
     """File or generator, for messages."""
     kind: str
@@ -91,6 +100,11 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({self.source}, {self.kind}: {len(self):,} jobs)"
+
+    @property
+    def ended_early(self) -> BoolColumn:
+        """Return which jobs failed or were killed: their durations are not what their users planned."""
+        return np.array([status.lower() not in COMPLETED_STATUSES for status in self.status], dtype=np.bool_)
 
     @staticmethod
     def load(path: str | PathLike[str], format: str | None = None) -> Trace:
@@ -181,6 +195,12 @@ class Trace:
         low = np.maximum(1, _times(self.workers, least))
         return replace(self, minimum=_freeze(low), maximum=_freeze(_times(self.workers, most)))
 
+    def with_requested_times(self, factor: float) -> Trace:
+        """Set the requested time of every job that has none to `factor` times its duration."""
+        unknown = np.isnan(self.requested_seconds)
+        requested = np.where(unknown, factor * self.duration_seconds, self.requested_seconds)
+        return replace(self, requested_seconds=_freeze(requested))
+
 
 def parse_elastic(text: str) -> tuple[float, float]:
     """Parse the two multiples of `1x:4x`."""
@@ -200,10 +220,12 @@ def make_trace(
     maximum: Numbers | None = None,
     devices_per_worker: Numbers | None = None,
     priority: Numbers | None = None,
+    requested_seconds: Numbers | None = None,
     model: Sequence[str] | None = None,
     category: Sequence[str] | None = None,
     user: Sequence[str] | None = None,
     pool: Sequence[str] | None = None,
+    status: Sequence[str] | None = None,
     source: str = "trace",
     kind: str = "made",
     notices: Sequence[str] = (),
@@ -211,8 +233,9 @@ def make_trace(
 ) -> Trace:
     """Check the columns and sort the rows. Nothing is shifted, dropped or renamed.
 
-    Defaults: `minimum` and `maximum` are `workers`, each worker has one device, priorities are 0 and texts empty; an
-    empty category is the model. `lines` are line numbers of the source file, for messages.
+    Defaults: `minimum` and `maximum` are `workers`, each worker has one device, priorities are 0, requested times
+    unknown (NaN) and texts empty; an empty category is the model. `lines` are line numbers of the source file, for
+    messages.
     """
     count = len(name)
     if count == 0:
@@ -226,13 +249,12 @@ def make_trace(
         "maximum": workers if maximum is None else maximum,
         "devices_per_worker": np.ones(count) if devices_per_worker is None else devices_per_worker,
         "priority": np.zeros(count) if priority is None else priority,
+        "requested_seconds": np.full(count, np.nan) if requested_seconds is None else requested_seconds,
     }
     checked = {field: _check_numbers(field, values, where) for field, values in numbers.items()}
     _check_bounds(checked, where)
-    texts = {
-        field: _strip_texts(field, values, count)
-        for field, values in (("name", name), ("model", model), ("category", category), ("user", user), ("pool", pool))
-    }
+    given = {"name": name, "model": model, "category": category, "user": user, "pool": pool, "status": status}
+    texts = {field: _strip_texts(field, values, count) for field, values in given.items()}
     texts["category"] = tuple(map(_either, texts["category"], texts["model"]))
     _check_texts(texts, where)
     order = _submit_order(checked["submit_seconds"], texts["name"])
@@ -269,7 +291,8 @@ def _check_numbers(field: str, values: Numbers, where: _Where) -> FloatColumn:
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (len(where.name),):
         raise Bug(f"make_trace: {field} has shape {numbers.shape}, but there are {len(where.name)} names.")
-    outside = domain.first_outside(numbers)
+    is_optional = field == "requested_seconds"
+    outside = domain.first_outside(np.where(np.isnan(numbers), 1.0, numbers) if is_optional else numbers)
     if outside is not None:
         found = plain(numbers[outside]) if np.isfinite(numbers[outside]) else str(numbers[outside])
         expected = domain.describe_valid(float(numbers[outside]))

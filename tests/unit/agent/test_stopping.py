@@ -6,6 +6,9 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
+from sterna.progress.reader import ProgressReader
 from tests.unit.agent.scripts import environment, lines, said, script, tell, until
 
 TRAINING = """
@@ -38,6 +41,18 @@ def test_sigterm_saves_between_steps_and_ends_with_143(tmp_path: Path) -> None:
     assert record["at"] > 1e9
     assert lines(folder)[-1]["saved"]
     assert lines(folder)[-1]["step"] == step
+
+
+@pytest.mark.parametrize("call", ["agent.on_stop(print)", "agent.should_stop()", "agent.report(1)"])
+def test_process_that_answers_stop_requests_is_registered(tmp_path: Path, call: str) -> None:
+    folder = tmp_path / "r"
+    with script(f"from sterna import agent; {call}; {call}", environment(folder), tmp_path) as process:
+        assert process.wait(30) == 0
+    reader = ProgressReader(folder)
+    assert not reader.has_registered
+    reader.poll()
+    assert reader.has_registered is (call != "agent.report(1)")
+    reader.close()
 
 
 def test_sigterm_saves_without_sterna_too(tmp_path: Path) -> None:

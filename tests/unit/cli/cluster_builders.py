@@ -91,7 +91,7 @@ class Lab(FakeKube):
 
 
 def training_job(name: str, **spec: Any) -> Object:
-    usual = {"image": "team/mnist:1", "command": ["python", "train.py"]}
+    usual = {"image": "team/mnist:1", "command": ["python", "train.py"], "resizing": "restart"}
     return {
         "apiVersion": "sterna.dev/v1alpha1",
         "kind": "TrainingJob",

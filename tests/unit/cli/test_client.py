@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import sterna as package
+from sterna.model.job import Resizing
 from tests.fakes.http_server import MANIFEST, Served, served
 from tests.unit.cli.conftest import Sterna
 
@@ -35,16 +36,26 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
 
 def test_a_command_is_submitted_from_this_folder(sterna: Sterna, cluster: Served, tmp_path: Path) -> None:
     run = sterna(
-        "submit", "--name", "a", "--workers", "1:3", "--cpus", "0.5", "-e", "LR=1", "--", sys.executable, "t.py", "--x"
-    )
+        "submit", "--name", "a", "--workers", "1:3", "--resizing", "restart", "--cpus", "0.5", "-e", "LR=1",
+        "--checkpoint", "model.pt", "--", sys.executable, "t.py", "--x",
+    )  # fmt: skip
     assert (run.code, run.out) == (0, "a is submitted; follow it with: sterna logs -f a\n")
     spec = cluster.cluster.specs["a"]
     assert spec.worker.command == (sys.executable, "t.py", "--x")
     assert (spec.minimum, spec.maximum, spec.worker.cpus) == (1, 3, 500)
+    assert (spec.resizing, spec.checkpoint) == (Resizing.RESTART, "model.pt")
     assert spec.worker.working_dir == str(tmp_path)
     env = dict(spec.worker.env)
     assert env["LR"] == "1"
     assert "PATH" in env
+
+
+def test_a_command_that_cannot_resize_runs_once_and_submit_says_why(sterna: Sterna, cluster: Served) -> None:
+    run = sterna("submit", "--name", "a", "--workers", "1:4", "--", sys.executable, "t.py")
+    spec = cluster.cluster.specs["a"]
+    assert (spec.minimum, spec.maximum, spec.request, spec.resizing) == (1, 1, 1, Resizing.NONE)
+    assert run.err.startswith("note: It runs with 1 worker, not with 1 to 4, because nothing says how it resizes;")
+    assert "--resizing" in run.err
 
 
 def test_a_job_without_a_name_gets_one_from_its_script(sterna: Sterna, cluster: Served) -> None:

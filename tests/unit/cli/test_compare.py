@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sterna.engine.registry import RuleKind
 from sterna.settings import BASELINE_POLICY
+from sterna.wiring import rules_of
 from tests.unit.cli.conftest import Sterna
 
 
@@ -15,10 +17,8 @@ def test_all_policies_are_compared_with_the_baseline(sterna: Sterna, trace: Path
     run = sterna("compare", "--trace", trace, "--nodes", "1x8", "--cores", "1", "--json")
     assert run.code == 0
     policies = [result["policy"] for result in run.document["results"]]
-    assert policies == [
-        BASELINE_POLICY, "afs-l", "dragon", "elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl", "fifo", "srjf",
-        "tiresias",
-    ]  # fmt: skip
+    assert policies == [BASELINE_POLICY, *(info.name for info in rules_of(RuleKind.POLICY))]
+    assert {"easy", "conservative", "fifo", "srjf", "tiresias"} <= set(policies)
 
 
 def test_ratios_are_relative_to_the_baseline(sterna: Sterna, trace: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_tie_of_all_is_not_marked_and_a_tie_of_some_is(sterna: Sterna, trace: 
     assert "*" not in equal.out
     assert sterna(*asked, "fifo", "--nodes", "4x8", "--json").document["best"] == {}
     some = sterna(*asked, "fifo,srjf", "--nodes", "2x4").out.splitlines()
-    makespans = [line.split()[6] for line in some if "%" in line]
+    makespans = [line.split()[6] for line in some if "%" in line][:3]
     assert [cell.endswith("*") for cell in makespans] == [True, True, False]
 
 

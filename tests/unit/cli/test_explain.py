@@ -129,3 +129,13 @@ def test_bad_input_is_one_sentence(
     assert sentence in run.err
     assert run.err.count("\n") == 1
     assert "Traceback" not in run.err
+
+
+def test_requested_times_of_a_journal_are_simulated_again(sterna: Sterna, tmp_path: Path) -> None:
+    trace, journal = tmp_path / "t.csv", tmp_path / "r.jsonl"
+    rows = "a,0,3,100,200\nb,1,4,50,50\nc,2,1,150,\n"
+    trace.write_text(f"job,submit_s,workers,duration_s,requested_s\n{rows}")
+    sterna("simulate", "--trace", trace, "--nodes", "1x4", "--policy", "easy", "--journal", journal)
+    again = sterna("whatif", journal, "--policy", "fifo", "--json").document["rerun"]
+    assert again["recorded"] == again["rebuilt"]
+    assert again["recorded"]["makespan_s"] == 202

@@ -41,6 +41,14 @@ def test_the_document_is_that_of_the_study(sterna: Sterna) -> None:
     }  # fmt: skip
 
 
+def test_long_studies_report_progress_without_a_terminal(sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = {"tiny": "tests.unit.cli.tiny_study", "again": "tests.unit.cli.tiny_study"}
+    monkeypatch.setattr("sterna.experiments.reproduction.studies.STUDIES", studies)
+    lines = sterna("reproduce", "all", "--json").err.splitlines()
+    titles = ("tiny, study 1 of 2", "again, study 2 of 2")
+    assert lines == [f"{title}: {percent} %" for title in titles for percent in (50, 100)]
+
+
 def test_all_studies_come_as_a_list(sterna: Sterna) -> None:
     document = sterna("reproduce", "all", "--json").document
     assert [each["name"] for each in document["reproductions"]] == ["tiny"]

@@ -56,6 +56,16 @@ def test_rounds_come_back_in_order(journal: Path) -> None:
     assert len(read_round(journal, 3).snapshot.nodes) == 2
 
 
+def test_prices_and_the_right_to_evict_come_back(tmp_path: Path) -> None:
+    snapshot = replace(a_snapshot([a_job("a")], some_nodes(1)), evicts_unsaved=True)
+    actions = decided(snapshot, "fifo").decision.plan.actions
+    with JournalWriter(tmp_path / "j", policy="fifo", placement="stay") as writer:
+        writer.record(snapshot, Decision(Plan([action._replace(price=2.5) for action in actions])))
+    (recorded,) = read_rounds(tmp_path / "j")
+    assert [action.price for action in recorded.actions] == [2.5]
+    assert recorded.snapshot.evicts_unsaved
+
+
 def test_missing_round_is_rejected(journal: Path) -> None:
     edit_lines(journal, lambda lines: lines[:3] + lines[4:])
     with pytest.raises(UserError) as refusal:

@@ -87,7 +87,8 @@ def test_converged_job_is_returned_as_changed() -> None:
     news: set[int] = set()
     for step in range(200):
         loss = max(1.0, 5.0 - 0.2 * step)
-        news |= tracker.add_reports([(1, [a_report(step, 500, loss=loss)], SpeedSample(1, 1, float(step)))])
+        news |= tracker.add_reports([(1, [a_report(step, 200, loss=loss)], SpeedSample(1, 1, float(step)))])
+        assert tracker.growth_of(progress) < Growth.CONVERGED or step >= 100, "before half of its total"
     assert tracker.growth_of(progress) is Growth.CONVERGED
     assert progress.growth_since > 1000
     assert news == {1}

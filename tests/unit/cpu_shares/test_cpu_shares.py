@@ -79,14 +79,21 @@ def test_quality_puts_those_that_still_improve_first() -> None:
 def test_growth_takes_from_converged_jobs_whatever_they_have_left() -> None:
     kinds = (Growth.PROGRESSING, Growth.WATCHING, Growth.CONVERGED)
     jobs = tuple(SharedJob(kind.name, growth=kind, left=math.nan) for kind in kinds)
-    weights = weights_of(SharedCluster(jobs), "growth")
+    weights = weights_of(SharedCluster(jobs), "growth:strict=true")
     assert weights == {"PROGRESSING": 1.0, "WATCHING": 0.5, "CONVERGED": 0.05}
+
+
+def test_growth_takes_no_more_from_a_job_than_its_guard_allows() -> None:
+    kinds = (Growth.PROGRESSING, Growth.WATCHING, Growth.CONVERGED)
+    jobs = tuple(SharedJob(kind.name, growth=kind, left=math.nan) for kind in kinds)
+    weights = weights_of(SharedCluster(jobs), "growth:guard=1.25")
+    assert weights == {"PROGRESSING": 1.0, "WATCHING": 0.8, "CONVERGED": 0.8}
 
 
 def test_growth_leaves_a_converged_job_more_if_it_still_gains() -> None:
     slow = SharedJob("slow", growth=Growth.CONVERGED, growth_rate=0.001)
     fast = SharedJob("fast", growth_rate=0.003)
-    assert weights_of(SharedCluster((slow, fast)), "growth")["slow"] == pytest.approx(0.5)
+    assert weights_of(SharedCluster((slow, fast)), "growth:strict=true")["slow"] == pytest.approx(0.5)
 
 
 def test_shares_become_equal_again_when_no_rule_divides() -> None:

@@ -42,12 +42,14 @@ class RecordingSource:
         return False
 
 
-def test_with_the_default_rules_no_column_of_theirs_is_read() -> None:
+def test_where_changes_are_free_and_no_rule_reads_them_optional_columns_are_not_read() -> None:
     snapshot = a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4)
     source = RecordingSource(snapshot.jobs, set())
     rules = make_rules("fifo", "stay")
     assert (rules.migration, rules.cpu_share) == (None, None)
-    decide(replace(snapshot, jobs=Jobs(source)), rules)
+    free = replace(snapshot, jobs=Jobs(source))
+    free.__dict__["changes_are_free"] = True
+    decide(free, rules)
     assert source.read
     assert not source.read & EXTRAS
 

@@ -82,7 +82,7 @@ def test_the_table_of_jobs_has_a_row_for_each() -> None:
     lines = jobs_table(run_simulation(scenario, "fifo", detailed=True)).splitlines()
     assert lines[0] == (
         "job,submit_s,start_s,finish_s,jct_s,wait_s,workers,min_workers,max_workers,gpus_per_worker,preemptions,state,"
-        "model,user,pool"
+        "model,user,pool,slowdown,fairness,lost_device_s"
     )
     assert lines[1].startswith("a,0,0,100,100,0,4,4,4,1,0,finished")
     assert lines[2].startswith("huge,1,,,,,5,5,5,1,,unschedulable")

@@ -9,6 +9,7 @@ metadata: {name: mnist}
 spec:
   command: [python, train.py, --lr, 0.1]
   workers: 1:4
+  resizing: restart
   resources: {cpu: 500m, memory: 2Gi, gpu: 0.5}
   progress: {stdout: 'step (?P<step>\\d+) loss (?P<loss>\\S+)', total: 1000}
   grace: 2m

@@ -33,7 +33,7 @@ def test_a_training_job_needs_a_name_and_a_command_only() -> None:
     )
     assert job.worker.command == ("python", "t.py")
     assert (job.minimum, job.maximum, job.worker.cpus) == (1, 1, 0)
-    assert (job.restart, job.resizing) == (RestartPolicy.ON_FAILURE, Resizing.RESTART)
+    assert (job.restart, job.resizing) == (RestartPolicy.ON_FAILURE, Resizing.NONE)
 
 
 def test_parameter_servers_stay_while_workers_come_and_go() -> None:
@@ -149,7 +149,7 @@ def test_a_file_may_hold_many_documents() -> None:
     loaded = load(f"{TRAINING_JOB}---\n---\n{POD}---\n{VOLUME}", "jobs.yaml")
     assert [job.name for job in loaded.jobs] == ["mnist", "rnn"]
     assert loaded.notices == (
-        "jobs.yaml, line 28: PersistentVolumeClaim logs is left out: jobs use the files of this machine.",
+        "jobs.yaml, line 29: PersistentVolumeClaim logs is left out: jobs use the files of this machine.",
     )
 
 

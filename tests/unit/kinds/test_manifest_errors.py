@@ -13,7 +13,7 @@ SPEC = f"{HEAD}spec:\n  command: [python]\n"
 
 REFUSED = [
     (f"{HEAD}spec:\n  comand: [x]\n", "j, line 5: spec has no field 'comand'; did you mean 'command'?"),
-    (f"{SPEC}  zzz: 1\n", "j, line 6: spec has no field 'zzz'; choose one of: backoffLimit, category, cleanPodPolicy,"),
+    (f"{SPEC}  zzz: 1\n", "j, line 6: spec has no field 'zzz'; choose one of: backoffLimit, category, checkpoint,"),
     (f"{HEAD}spec: {{}}\n", "j, line 4: spec.command is missing; add it."),
     (HEAD, "j, line 1: spec is missing; add it."),
     (f"{SPEC}  workers: {{min: 4, max: 2}}\n", "j, line 6: spec.workers: min 4 is more than max 2;"),

@@ -159,7 +159,7 @@ def test_in_place_resizing_falls_back_to_restart_with_a_notice() -> None:
 
 @pytest.mark.parametrize(("replicas", "asked"), [(0, 2), (3, 3), (9, 4), (1, 2)])
 def test_what_kubectl_scale_writes_is_the_number_asked_for(replicas: int, asked: int) -> None:
-    job = parsed_job(training_job(workers={"min": 2, "max": 4, "request": 2}, replicas=replicas))
+    job = parsed_job(training_job(workers={"min": 2, "max": 4, "request": 2}, replicas=replicas, resizing="restart"))
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (2, asked, 4)
 
 
@@ -210,3 +210,37 @@ def test_jobs_of_one_specification_differ_in_what_is_their_own() -> None:
     second["metadata"]["name"] = "x" * 63
     with pytest.raises(UserError, match="has 63 letters"):
         parsed_job(second)
+
+
+@pytest.mark.parametrize(
+    ("spec", "resizing"),
+    [
+        ({}, Resizing.NONE),
+        ({"resizing": "restart"}, Resizing.RESTART),
+        ({"parameterServers": {"command": ["python", "ps.py"]}}, Resizing.RESTART),
+        ({"command": ["torchrun", "train.py"]}, Resizing.TORCHRUN),
+        ({"command": "/opt/bin/torchrun --max-restarts 3 train.py"}, Resizing.TORCHRUN),
+        ({"command": ["python", "-m", "torch.distributed.run", "train.py"]}, Resizing.TORCHRUN),
+        ({"command": ["torchrun", "--standalone", "train.py"]}, Resizing.NONE),
+        ({"command": ["torchrun", "--nnodes=1", "train.py"]}, Resizing.NONE),
+        ({"command": ["torchrun", "train.py"], "resizing": "none"}, Resizing.NONE),
+    ],
+)
+def test_a_job_resizes_only_if_it_can(spec: dict[str, Any], resizing: Resizing) -> None:
+    job = parsed_job(training_job(workers={"min": 1, "max": 4, "request": 2}, **spec)).spec
+    assert job.resizing is resizing
+    is_fixed = resizing is Resizing.NONE
+    assert (job.minimum, job.maximum, job.request) == ((2, 2, 2) if is_fixed else (1, 4, 2))
+    assert any(notice.startswith("It runs with 2 workers, not with 1 to 4") for notice in job.notices) is is_fixed
+
+
+def test_job_of_fixed_size_has_no_notice_about_resizing() -> None:
+    job = parsed_job(training_job(workers=4)).spec
+    assert (job.minimum, job.maximum, job.notices) == (4, 4, ())
+
+
+def test_checkpoint_is_a_field_or_an_annotation() -> None:
+    annotated = {"sterna.dev/checkpoint": "/data/b"}
+    assert parsed_job(training_job(checkpoint="/data/a")).spec.checkpoint == "/data/a"
+    assert parsed_job(training_job(), annotations=annotated).spec.checkpoint == "/data/b"
+    assert parsed_job(training_job(checkpoint="/data/a"), annotations=annotated).spec.checkpoint == "/data/a"

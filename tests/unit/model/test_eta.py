@@ -46,7 +46,7 @@ def test_steady_job_gets_a_forecast_with_a_band() -> None:
 
 
 def test_job_just_started_has_no_forecast() -> None:
-    history = History.of(decaying(15))
+    history = History.of(decaying(8))
     assert remaining_seconds(history, 1000) is None
     assert growth_curve(history) is None
     assert seconds_to(history, 0.5) is None

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.errors import UserError
-from sterna.model.growth import CAPACITY, MOST_AT_ONCE, Direction, Growth, GrowthRule, GrowthTable, History, Report
+from sterna.model.growth import MOST_AT_ONCE, Direction, Growth, GrowthRule, GrowthTable, History, Report
+from sterna.model.step_windows import CAPACITY
 
 BAD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300])
 
@@ -42,7 +43,7 @@ def test_a_job_that_stops_improving_is_watched_then_converged() -> None:
 
 
 def test_new_growth_brings_a_converged_job_back() -> None:
-    history = History.of([*falling(40, pace=10.0), *flat(60, 40)])
+    history = History.of([*falling(40, pace=10.0), *flat(60, 40, 0.03)])
     assert history.growth is Growth.CONVERGED
     again = [Report(i, float(i), -0.1 * (i - 100)) for i in range(100, 130)]
     assert history.extend(again).growth is Growth.PROGRESSING
@@ -52,10 +53,11 @@ def test_a_job_that_never_improved_is_watched_and_never_converged() -> None:
     assert History.of(flat(500, 0)).growth is Growth.WATCHING
 
 
-def test_getting_worse_is_not_growth() -> None:
+def test_a_job_that_gets_worse_is_watched_and_not_converged() -> None:
+    """It may improve again, as in double descent."""
     worse = [Report(i, float(i), 0.3 + 0.01 * (i - 40)) for i in range(40, 120)]
     history = History.of([*falling(40, pace=10.0), *worse], direction=Direction.FALLING)
-    assert history.growth is Growth.CONVERGED
+    assert history.growth is Growth.WATCHING
     assert history.best == pytest.approx(2 * math.exp(-3.9))
 
 
@@ -86,9 +88,36 @@ def test_silence_and_a_slow_node_make_no_difference() -> None:
     assert History.of(slowed).growth is History.of(falling(60)).growth
 
 
-def test_reports_without_a_step_are_counted() -> None:
+def test_job_without_steps_is_judged_by_its_seconds_of_work() -> None:
     uncounted = [Report(-1, r.seconds, r.value) for r in falling(100)]
     assert History.of(uncounted).values.tolist() == History.of(falling(100)).values.tolist()
+
+
+def test_windows_are_the_same_however_often_a_job_reports() -> None:
+    every, fourth = History.of(falling(400, pace=50.0)), History.of(falling(400, pace=50.0)[::4])
+    assert every.growth is fourth.growth is Growth.CONVERGED
+    assert np.diff(every.steps).tolist() == pytest.approx(np.diff(fourth.steps).tolist())
+
+
+def test_a_leap_in_steps_keeps_the_reports_before_it() -> None:
+    history = History.of([*falling(40), Report(1e12, 40.0, 0.5), Report(2e12, 41.0, 0.5)])
+    assert history.last_step == 2e12
+    assert history.values[0] == pytest.approx(np.mean([r.value for r in falling(39, start=0)][1:]), rel=0.05)
+
+
+def test_no_job_is_converged_before_half_of_its_known_total() -> None:
+    table = GrowthTable(2)
+    table.set_totals([0, 1], [150.0, 1000.0])
+    for report in [*falling(40, pace=10.0), *flat(60, 40, 0.03)]:
+        table.update([0, 1], [report.step] * 2, [report.seconds] * 2, [report.value] * 2)
+    assert table.growth.tolist() == [Growth.CONVERGED, Growth.WATCHING]
+
+
+def test_noise_without_improvement_makes_no_job_converged() -> None:
+    for seed in range(50):
+        noise = np.random.default_rng(seed).normal(1.0, 0.1, 1000).tolist()
+        history = History.of(Report(i, float(i), value) for i, value in enumerate(noise))
+        assert history.growth is Growth.WATCHING
 
 
 def test_the_time_between_attempts_is_not_work() -> None:
@@ -122,7 +151,7 @@ def test_a_flood_of_reports_makes_no_job_converged_however_they_look() -> None:
             table.update([0], [report.step], [report.seconds], [report.value])
         table.update(np.zeros(count, dtype=np.int64), step + 16.0, step + 16.0, value)
         assert table.growth[0] < Growth.CONVERGED
-    settled = [Report(count + 16 + i, count + 16.0 + i, 0.0) for i in range(8192)]
+    settled = [Report(count + 16 + 8 * i, count + 16.0 + i, 0.0) for i in range(8192)]
     for part in range(0, len(settled), 512):
         rows = settled[part : part + 512]
         table.update([0] * len(rows), [r.step for r in rows], [r.seconds for r in rows], [r.value for r in rows])
@@ -130,9 +159,9 @@ def test_a_flood_of_reports_makes_no_job_converged_however_they_look() -> None:
 
 
 def test_a_flood_leaves_a_converged_job_converged() -> None:
-    history = History.of([*falling(40, pace=10.0), *flat(60, 40)])
+    history = History.of([*falling(40, pace=10.0), *flat(60, 40, 0.03)])
     assert history.growth is Growth.CONVERGED
-    assert history.extend(flat(2 * MOST_AT_ONCE, 100)).growth is Growth.CONVERGED
+    assert history.extend(flat(2 * MOST_AT_ONCE, 100, 0.03)).growth is Growth.CONVERGED
 
 
 @pytest.mark.parametrize("attempt", [-1, -(2**60), math.nan, -math.inf])
@@ -174,7 +203,7 @@ def test_rows_do_not_disturb_each_other() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"window_reports": 2}, {"windows": 0}, {"patience": 99}, {"low": 0.0}, {"low": 0.5}, {"alpha": math.nan}],
+    [{"late": 2.0}, {"least_done": -0.1}, {"low": 0.0}, {"low": 0.7}, {"alpha": math.nan}],
 )
 def test_a_rule_that_cannot_work_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match=r"^growth: .*give "):

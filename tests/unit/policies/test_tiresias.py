@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sterna.engine.ordering.tiresias_queues import gittins_index
 from sterna.errors import UserError
 from sterna.model.plan import Mark
-from sterna.model.snapshot import NEVER
+from sterna.model.snapshot import NEVER, Snapshot
 from sterna.wiring import make_policy
-from tests.builders import AJob, a_job, a_snapshot, after, decided
+from tests.builders import AJob, Source, a_job, a_snapshot, after, decided
 
 BOTH = pytest.mark.parametrize("policy", ["tiresias", "elastic-tiresias"])
 
@@ -57,7 +59,7 @@ def test_the_threshold_is_a_parameter(policy: str) -> None:
 @BOTH
 def test_a_job_that_waited_eight_times_its_run_returns_to_the_first_queue(policy: str) -> None:
     """VODA-37: it ran 1000 s and has waited 8000 s; the start carries the promotion."""
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=-1.0)
     back = ran("back", 1000, since=2000)
     for now, returns in ((9999.0, False), (10_000.0, True)):
         result = decided(a_snapshot([back, runs], 4, now=now), policy)
@@ -83,7 +85,7 @@ def test_the_return_of_a_job_that_is_stopped_now_counts_too(policy: str) -> None
 
 @BOTH
 def test_returns_can_be_switched_off_or_come_sooner(policy: str) -> None:
-    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000)
+    runs = a_job("runs", 4, submit=1, on={"n0": 4}, attained=8000, executed=2000, first_start=-1.0)
     snapshot = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=50_000)
     assert decided(snapshot, f"{policy}:promote=0").allocation == {"back": 0, "runs": 4}
     early = a_snapshot([ran("back", 1000, since=2000), runs], 4, now=4000)
@@ -193,7 +195,24 @@ def test_by_gittins_a_job_that_returns_is_judged_as_it_will_be_once_it_runs() ->
         assert decided(after(before, first.decision), policy).actions == []
 
 
+@BOTH
+def test_a_return_that_is_due_when_all_jobs_fit_is_not_lost(policy: str) -> None:
+    """The start carries the promotion although no job has to make room for it."""
+    result = decided(a_snapshot([ran("back", 1000, since=2000)], 4, now=10_000.0), policy)
+    assert [action.mark for action in result.decision.plan] == [Mark.PROMOTED]
+
+
 # What elastic-tiresias adds.
+
+
+@pytest.mark.parametrize("maximum", [4, 5])
+def test_elastic_tiresias_serves_rigid_jobs_by_the_rule_of_elastic_ones(maximum: int) -> None:
+    """Whether or not one job could grow, the job that started first goes first in its queue."""
+    jobs = [
+        a_job("younger", (4, maximum), on={"n0": 4}, first_start=50, attained=9000, executed=2000),
+        a_job("older", 4, first_start=5, attained=9000, executed=2000, waiting_since=9000),
+    ]
+    assert decided(a_snapshot(jobs, 4, now=10_000.0), "elastic-tiresias").allocation == {"younger": 0, "older": 4}
 
 
 def test_first_start_breaks_ties_of_the_gittins_index() -> None:
@@ -319,3 +338,58 @@ def test_turns_too_short_for_any_work_are_refused_in_one_sentence(policy: str, s
 def test_without_promotion_any_threshold_will_do(policy: str) -> None:
     jobs = [a_job("a", 4), a_job("b", 4, submit=1)]
     assert decided(a_snapshot(jobs, 4), f"{policy}:threshold=0:promote=0").allocation == {"a": 4, "b": 0}
+
+
+ENTRY = "tiresias:threshold=1000:second=2000:order=entry:promote=0"
+
+
+def test_by_entry_a_job_that_reaches_a_threshold_goes_behind_those_that_wait_in_the_next_queue() -> None:
+    waiting = a_job("waiting", 4, attained=1000, executed=250, first_start=0.0, waiting_since=50.0)
+    running = a_job("running", 4, submit=1, on={"n0": 4}, attained=1000, executed=250, waiting_since=60.0)
+    snapshot = with_last_start(a_snapshot([waiting, running], 4, now=400.0), [-NEVER, 150.0])
+    assert decided(snapshot, ENTRY).allocation == {"waiting": 4, "running": 0}
+    deeper = with_last_start(a_snapshot([waiting, replace(running, attained=1010)], 4, now=402.5), [-NEVER, 150.0])
+    assert decided(deeper, ENTRY).allocation == {"waiting": 0, "running": 4}
+
+
+def test_by_entry_the_last_job_stopped_resumes_first_and_before_those_that_only_entered() -> None:
+    jobs = [
+        a_job("entered", 4, attained=1000, executed=250, first_start=0.0, waiting_since=10.0),
+        a_job("early", 4, submit=1, attained=1200, executed=300, first_start=1.0, waiting_since=100.0),
+        a_job("late", 4, submit=2, attained=1100, executed=275, first_start=2.0, waiting_since=200.0),
+    ]
+    for left, first in ((jobs, "late"), (jobs[:2], "early"), (jobs[:1], "entered")):
+        assert decided(a_snapshot(left, 4, now=300.0), ENTRY).allocation[first] == 4
+
+
+def test_by_entry_there_is_a_third_queue_and_a_round_at_each_threshold() -> None:
+    jobs = [
+        a_job("third", 4, attained=2000, executed=500, first_start=0.0),
+        a_job("second", 4, submit=1, attained=1500, executed=375, first_start=1.0, on={"n0": 4}),
+        a_job("wide", 8, submit=2, attained=1900, executed=240, first_start=1.0),
+    ]
+    result = decided(a_snapshot(jobs, 4, now=600.0), ENTRY)
+    assert result.allocation == {"third": 0, "second": 4, "wide": 0}
+    assert result.decision.until == 600 + 500 / 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("second=7200", "second=7200 makes a third queue, which needs order=entry: add it."),
+        ("order=entry", "order=entry has neither promotion nor the Gittins index: write promote=0"),
+        ("order=entry:promote=0:gittins=true", "order=entry has neither promotion nor the Gittins index"),
+        ("order=entry:promote=0:second=3600", "second=3600 must be above threshold=3600: raise it."),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(settings: str, sentence: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        make_policy(f"tiresias:{settings}")
+    assert sentence in str(refusal.value)
+
+
+def with_last_start(snapshot: Snapshot, times: list[float]) -> Snapshot:
+    source = snapshot.jobs.source
+    assert isinstance(source, Source)
+    source.columns["last_start"] = np.array(times)
+    return snapshot

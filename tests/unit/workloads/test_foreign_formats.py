@@ -42,6 +42,16 @@ def test_a_philly_job_lasts_as_long_as_all_its_attempts(write_file: WriteFile) -
     assert trace.notices == ("submit times count from the first job, at 2017-10-07 00:59:00 in the file.",)
 
 
+def test_a_philly_log_tells_which_jobs_failed_or_were_killed(write_file: WriteFile) -> None:
+    statuses = ("Pass", "Killed", "Failed")
+    trace = philly(write_file, *(a_philly_job(jobid=status, status=status) for status in statuses))
+    assert dict(zip(trace.name, trace.ended_early.tolist(), strict=True)) == {
+        "Pass": False,
+        "Killed": True,
+        "Failed": True,
+    }
+
+
 def test_a_philly_attempt_without_times_counts_nothing(write_file: WriteFile) -> None:
     trace = philly(write_file, a_philly_job(attempts=[an_attempt("None", None), an_attempt()]))
     assert trace.duration_seconds.tolist() == [60.0]
@@ -144,6 +154,8 @@ def test_a_helios_slice_counts_microseconds(write_file: WriteFile) -> None:
     assert trace.submit_seconds.tolist() == [0.0, 7.0]
     assert trace.workers.tolist() == [128, 16]
     assert (trace.pool[0], trace.category[0]) == ("vcvGl", "finetune")
+    assert trace.status == ("CANCELED", "CANCELED")
+    assert trace.ended_early.all()
 
 
 PAI_TASKS = """\

@@ -9,12 +9,12 @@ import pytest
 
 from sterna.errors import ParameterError, UserError
 from sterna.workloads.generate import GENERATORS, Mix, bursty, fixed, poisson, random
-from sterna.workloads.profiles import PROFILES
+from sterna.workloads.profiles import GENERATED
 from sterna.workloads.trace import NUMBER_COLUMNS, Trace
 
 
 def numbers(trace: Trace) -> list[list[float]]:
-    return [getattr(trace, field).tolist() for field in NUMBER_COLUMNS]
+    return [getattr(trace, field).tolist() for field in NUMBER_COLUMNS if field != "requested_seconds"]
 
 
 @pytest.mark.parametrize("kind", GENERATORS)
@@ -83,8 +83,8 @@ def test_workers_and_models_come_by_their_weights() -> None:
     assert set(trace.model) == {"bert"}
 
 
-def test_all_profiles_occur_unless_others_are_named() -> None:
-    assert set(poisson(jobs=1_000, seed=1).model) == set(PROFILES)
+def test_all_generated_models_occur_unless_others_are_named() -> None:
+    assert set(poisson(jobs=1_000, seed=1).model) == set(GENERATED)
     assert set(poisson(jobs=5, mix=Mix(models={})).model) == {""}
 
 

@@ -32,7 +32,9 @@ a,10,1,30,,,,,,,,
 
 
 def same_jobs(one: Trace, other: Trace) -> bool:
-    numbers = all(np.array_equal(getattr(one, field), getattr(other, field)) for field in NUMBER_COLUMNS)
+    numbers = all(
+        np.array_equal(getattr(one, field), getattr(other, field), equal_nan=True) for field in NUMBER_COLUMNS
+    )
     return numbers and all(getattr(one, field) == getattr(other, field) for field in TEXT_COLUMNS)
 
 
@@ -132,3 +134,14 @@ def test_every_trace_survives_being_written_and_read(trace: Trace) -> None:
     out = io.StringIO()
     write_native(trace, out)
     assert same_jobs(trace, read_back(out.getvalue()))
+
+
+def test_requested_times_may_be_missing_and_are_written_back(write_file: WriteFile) -> None:
+    trace = load_trace(write_file("job,submit_s,workers,duration_s,requested_s\na,0,1,60,90\nb,1,1,60,\n"))
+    assert trace.requested_seconds.tolist() == pytest.approx([90.0, np.nan], nan_ok=True)
+    out = io.StringIO()
+    write_native(trace, out)
+    assert out.getvalue() == "job,submit_s,workers,duration_s,requested_s\na,0,1,60,90\nb,1,1,60,\n"
+    assert trace.with_requested_times(2.0).requested_seconds.tolist() == [90.0, 120.0]
+    with pytest.raises(UserError, match="line 2, column 'requested_s': found '0', expected a number above 0"):
+        load_trace(write_file("job,submit_s,workers,duration_s,requested_s\na,0,1,60,0\n"))

@@ -12,7 +12,7 @@ import pytest
 
 from sterna.errors import UserError
 from sterna.workloads.curves import load_speedups
-from sterna.workloads.profiles import PROFILES, curve_of
+from sterna.workloads.profiles import DRAWN, PROFILES, curve_of
 from tests.published import large_file
 
 WriteFile = Callable[[str | bytes], Path]
@@ -58,6 +58,35 @@ def test_levelled_curves_stay_with_the_measurement_where_it_was_concave(device: 
     top = max(measured.values())
     assert max(PROFILES[model]) == pytest.approx(top, abs=0.001)
     assert PROFILES[model][3] == pytest.approx(measured[4], abs=0.1)
+
+
+RUBICK = {"bert_a800": "bert", "gpt2_a800": "gpt2"} | {
+    name: name for name in ("roberta", "t5", "vit", "llama7", "llama30")
+}
+
+
+@pytest.mark.parametrize("model", RUBICK)
+def test_rubick_s_curves_follow_its_fastest_plan_at_each_count(model: str) -> None:
+    fastest: dict[int, float] = {}
+    with open(large_file(f"profiles/rubick/{RUBICK[model]}.csv")) as file:
+        for row in csv.DictReader(file):
+            count, seconds = sum(map(int, row["placement"])), float(row["iter_time"])
+            fastest[count] = min(seconds, fastest.get(count, seconds))
+    first = max(fastest, key=lambda count: 1 / (fastest[count] * count))  # highest speed per GPU
+    curve = PROFILES[model]
+    for count, seconds in fastest.items():
+        if count >= first and seconds <= min(fastest[each] for each in fastest if each <= count):
+            measured = first * fastest[first] / seconds
+            assert curve[min(count, len(curve)) - 1] == pytest.approx(measured, rel=0.25)
+    assert curve[-1] == pytest.approx(first * fastest[first] / min(fastest.values()), abs=0.002)
+
+
+def test_profiles_drawn_for_a_request_still_gain_there() -> None:
+    for model, requests in DRAWN.items():
+        assert 1 <= requests.fewest <= requests.most
+        gains = np.diff(PROFILES[model], prepend=0.0)
+        assert gains[requests.most - 1] > 0
+        assert 2 * requests.most <= len(gains) or gains[requests.most :].max() < 1e-9
 
 
 @pytest.mark.parametrize("spelling", ["ResNet50", "resnet-50", "RESNET_50", " resnet 50 "])

@@ -10,6 +10,7 @@ import pytest
 from sterna.errors import UserError
 from sterna.workloads import published
 from sterna.workloads.load import load_trace
+from sterna.workloads.profiles import curve_of
 from tests.published import DATA, large_file
 
 SMALL = {
@@ -18,12 +19,15 @@ SMALL = {
     "helios/helios_venus_2vc_sept.csv.gz": ("helios-slice", 1_867),
     "philly/philly_first_200.csv": ("philly-csv", 200),
     "tiresias/60_job.csv": ("tiresias", 60),
+    "rubick/workload-base.csv": ("rubick", 406),
 }
 LARGE = {
     "philly/philly_jobs.csv": ("philly-csv", 82_247),
     "itp/cluster01.csv": ("itp", 1_595),
     "itp/cluster04.csv": ("itp", 15_802),
     "bench/b10k.csv": ("bench", 10_000),
+    "rubick/workload-bp.csv": ("rubick", 406),
+    "rubick/workload-mt.csv": ("rubick", 406),
 }
 
 
@@ -70,6 +74,18 @@ def test_philly_spans_109_days_of_15_virtual_clusters() -> None:
 def test_helios_slice_fits_its_window_of_26_days() -> None:
     trace = load_trace(DATA / "helios" / "helios_venus_2vc_sept.csv.gz")
     assert 25 * 86_400 < trace.submit_seconds[-1] < 26 * 86_400
+
+
+def test_models_of_rubick_have_the_profiles_published_with_them() -> None:
+    trace = load_trace(DATA / "rubick" / "workload-base.csv")
+    assert set(trace.model) == {"bert_a800", "gpt2_a800", "llama30", "llama7", "roberta", "t5", "vit"}
+    assert all(curve_of(model) for model in trace.model)
+    assert (trace.name[0], trace.model[0], trace.workers[0], trace.duration_seconds[0]) == (
+        "vit-0",
+        "vit",
+        2,
+        3163.091667,
+    )
 
 
 def test_voda_run_is_rejected_because_it_has_no_durations() -> None:

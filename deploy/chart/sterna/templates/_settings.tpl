@@ -14,6 +14,8 @@
   value: {{ .Values.operator.cpuShare | quote }}
 - name: STERNA_OPERATOR_RESERVATION
   value: {{ .Values.operator.reservation | quote }}
+- name: STERNA_OPERATOR_EVICT_UNSAVED
+  value: {{ .Values.operator.evictUnsaved | quote }}
 - name: STERNA_OPERATOR_RATE_LIMIT_SECONDS
   value: {{ .Values.operator.rateLimitSeconds | quote }}
 - name: STERNA_OPERATOR_DEFAULT_IMAGE

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.kubernetes.api.assignment import current_nodes
+from sterna.backends.kubernetes.api.monitor_protocol import Batch
 from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Delta, DeltaKind, Inbox, Write, WriteResult
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState, StateHooks
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, clear_verdict
@@ -36,7 +37,7 @@ from sterna.backends.kubernetes.controllers.write_results import WriteResults
 from sterna.backends.kubernetes.lifecycle.replicas import place_replicas
 from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.backends.kubernetes.status.events import EventBuilder
+from sterna.backends.kubernetes.status.events import EventBuilder, loss_sentence
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.control.cluster_history import ClusterHistory
 from sterna.control.job_state import is_stale
@@ -46,7 +47,7 @@ from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints
 from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.reason import Reason
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
 _GATHER_SECONDS = 0.02
 """Delay between the first event and the round, so that events of one burst share a round."""
@@ -77,6 +78,8 @@ class BackendConfig:
     """Time to let further events arrive after the first one, because every pass has a fixed cost."""
     context: ParseContext = field(default_factory=ParseContext)
     domain: ClusterDomain = field(default_factory=ClusterDomain)
+    evicts_unsaved: bool = False
+    """Serving pods and higher priorities may stop jobs that have not shown that they can save."""
 
 
 @dataclass(frozen=True)
@@ -158,14 +161,22 @@ class KubernetesBackend:
         state.write_table()
         history = self.history
         history.note_arrival(state.arrived_at)
-        instant = SnapshotHeader(now, history.last_action, history.last_event, history.finished_service, serving)
+        instant = SnapshotHeader(
+            now,
+            history.last_action,
+            history.last_event,
+            history.finished_service,
+            serving,
+            self._config.evicts_unsaved,
+        )
         snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
         self._row_keys = snapshot.jobs.key
         return snapshot
 
-    def _set_reasons(self, reasons: Sequence[Reason]) -> None:
+    def _set_reasons(self, reasons: Sequence[Reason], actions: Sequence[Action]) -> None:
         """Store the reasons of a decision about the last snapshot."""
         now = self.clock()
+        changes = {action.key: action for action in actions if action.before.workers}
         for reason in reasons:
             entry = self.state.entries.get(self._row_keys.item(reason.row))
             if entry is None or entry.reason == reason:
@@ -173,14 +184,14 @@ class KubernetesBackend:
             if entry.reason is not None and entry.reason[2:] == reason[2:]:
                 entry.reason = reason  # only its row changed
             else:
-                self.explain(entry, reason, now)
+                self.explain(entry, reason, now, loss_sentence(entry, changes.get(JobKey(entry.key)), now))
             if entry.job.persisted.not_before <= now:
                 clear_verdict(entry)
             self.status_writer.schedule(entry, now)
 
-    def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
-        """Record an event for a reason and show it in the next status."""
-        self.recorder.record_decision(entry, reason, now)
+    def explain(self, entry: JobEntry, reason: Reason, now: float, loss: str = "") -> None:
+        """Record an event for a reason, with the work that the change loses, and show it in the next status."""
+        self.recorder.record_decision(entry, reason, now, loss)
         entry.reason = reason
         entry.sentence = describe_labels(reason.sentence, entry.parsed_job.needs.required)
 
@@ -189,7 +200,7 @@ class KubernetesBackend:
         again."""
         outcomes = []
         with self.lock:
-            self._set_reasons(decision.reasons)
+            self._set_reasons(decision.reasons, decision.plan.actions)
             if not decision.plan.actions:
                 return ()
             for action in decision.plan.actions:
@@ -229,6 +240,20 @@ class KubernetesBackend:
         gpu_ids = self.state.capacity.gpu_fractions.names() if action.after.slots else None
         found = place_replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
+
+    def take_reports(self, batches: Sequence[Batch], now: float) -> None:
+        """Process batches of progress reports."""
+        state = self.state
+        if state.progress.take(batches, state.pods.find, now):
+            state.work_queue.request_round()
+        for key, lost in state.progress.pop_broken():
+            self.recorder.record_broken_save(state.entries[key], lost, now)
+        for uid in {pod.uid for batch in batches for pod in batch.pods}:
+            found = state.pods.find(uid)
+            entry = state.entries.get(found[0].key) if found is not None else None
+            if entry is not None:
+                state.work_queue.mark_row_stale(entry)
+                self.status_writer.on_progress(entry, now)
 
     # Watch events, timers, reconciling.
 

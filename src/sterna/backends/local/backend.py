@@ -49,9 +49,11 @@ class LocalBackend:
         *,
         backoff: RestartBackoff | None = None,
         read_seconds: float = 0.25,
+        evicts_unsaved: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store, self.deps = store, deps
+        """`evicts_unsaved`: higher priorities may stop jobs that have not shown that they can save."""
+        self.store, self.deps, self._evicts_unsaved = store, deps, evicts_unsaved
         self._wakeups, self._read_seconds, self._sleep = wakeups, read_seconds, sleep
         self.attempts = AttemptReconciler(store, deps)
         self.exits = ExitHandler(store, self.attempts, deps, backoff, self._note_end)
@@ -85,6 +87,7 @@ class LocalBackend:
                 self.history.last_event,
                 frozenset(self.closed),
                 self.history.finished_service,
+                self._evicts_unsaved,
             )
             return build_snapshot(self.store, self._empty, instant, self._baseline)
 
@@ -186,6 +189,8 @@ class LocalBackend:
             self._saved_at = now
             self.store.save_learned_curves()
             self.watcher.save_positions()
+            if self.watcher.inspect_checkpoints():
+                self._request_round()
         self._handle_timers(now)
         if self._is_dirty or now >= self._retry_at:
             self._reconcile()

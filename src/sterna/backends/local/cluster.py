@@ -28,15 +28,15 @@ from sterna.control.progress_tracker import ProgressReport
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
-from sterna.model.job import JobSpec
+from sterna.model.job import JobSpec, Resizing
 from sterna.service.errors import NotFoundError
 from sterna.service.requests import RuleChanges, Submission, Submitted
 from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-ExplainJob = Callable[[Path, str], Explanation]
-"""Explains one job from a journal file."""
+ExplainJob = Callable[[Path, JobView, Sequence[EventView], float], Explanation]
+"""Explains one job from a journal file, its present state, its events, and the present time."""
 MakeRules = Callable[[PolicyView], Rules]
 
 _LONGEST_LOG = 16 << 20
@@ -126,6 +126,11 @@ class LocalCluster:
             high = max(record.maximum, low) if maximum is None else maximum
             if maximum is not None and minimum is None:
                 low = min(low, high)
+            if record.spec.resizing is Resizing.NONE and low != high:
+                raise UserError(
+                    f"Job '{name}' cannot resize, so that it takes one number of workers; give that, or submit it "
+                    "again with --resizing."
+                )
             spec = replace(record.spec, minimum=low, maximum=high, request=_between(record, low, high))
             self._validator.admit(spec)
             record.minimum, record.maximum, record.spec = low, high, spec
@@ -239,13 +244,12 @@ class LocalCluster:
         return LogPart(part, start + len(part))
 
     def explain(self, name: str) -> Explanation:
-        with self._store.lock:
-            self._store.find(name)
+        job, events = self.job(name), self.events(name)
         path = self._backend.deps.environment.paths.state / f".journal-{threading.get_ident()}.jsonl"
         try:
             if not write_journal(self._store.database, self._view, path):
                 raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
-            return self._explain_job(path, name)
+            return self._explain_job(path, job, events, self._store.clock())
         finally:
             path.unlink(missing_ok=True)
 

@@ -16,15 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.backends.local.equal_share_baseline import LocalBaseline
+from sterna.backends.local.jobs.checkpoints import runs_well, unsaved_seconds
 from sterna.backends.local.jobs.reconciler import units
 from sterna.backends.local.store.job_store import JobStore, LocalJob
+from sterna.backends.local.store.records import JobRecord
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
 from sterna.model.growth import Growth
+from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Floats
 
 _NOTHING = (Shape(),)
+_IN_PLACE_SECONDS = 0.05
+"""Time that a group of `sterna.agent.elastic` loses at a resize: it repeats one step, and new workers connect."""
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -38,6 +43,7 @@ class Instant:
     closed: frozenset[str]
     """Names of nodes that take no new workers."""
     history: Callable[[], Floats]
+    evicts_unsaved: bool = False
 
 
 def build_snapshot(store: JobStore, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
@@ -64,6 +70,7 @@ def build_snapshot(store: JobStore, empty: Nodes, instant: Instant, baseline: Lo
         learned_curves.restart_seconds,
         last_event=instant.last_event,
         has_cpu_shares=bool((columns["cpu_share"] != 1.0).any()),
+        evicts_unsaved=instant.evicts_unsaved,
     )
 
 
@@ -75,7 +82,9 @@ def _record_columns(store: JobStore, jobs: list[LocalJob], now: float, shapes: S
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
     held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
-    is_waiting = np.array([record.not_before > now for record in records], dtype=np.bool_) & ~held
+    not_before = np.where(held, -NEVER, _floats([record.not_before for record in records]))
+    ran_well = np.array([record.ran_well for record in records], dtype=np.bool_)
+    is_barred = (not_before > now) & ~ran_well
     request = _ints([record.spec.request for record in records])
     never = NEVER
     return {
@@ -83,11 +92,13 @@ def _record_columns(store: JobStore, jobs: list[LocalJob], now: float, shapes: S
         "submit": _floats([record.submitted_at for record in records]),
         "priority": _ints([record.spec.priority for record in records]),
         "minimum": minimum,
-        "maximum": np.where(is_waiting, 0, maximum),
+        "maximum": np.where(is_barred, 0, maximum),
         "request": np.minimum(np.maximum(request, minimum), maximum),
         "workers": _ints([job.assignment.size for job in jobs]),
         "shape": _ints([code[job.shape] for job in jobs]),
+        "requested_seconds": _floats([_or(record.spec.deadline_seconds, math.nan) for record in records]),
         "first_start": _floats([_or(record.first_started_at, never) for record in records]),
+        "last_start": _floats([record.attempt.started_at if record.attempt else -never for record in records]),
         "waiting_since": _floats([record.queued_since for record in records]),
         "promotions": _ints([record.promotions for record in records]),
         "executed_before": _floats([record.executed_before for record in records]),
@@ -95,6 +106,11 @@ def _record_columns(store: JobStore, jobs: list[LocalJob], now: float, shapes: S
         "moves": _ints([record.moves for record in records]),
         "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
         "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
+        "not_before": not_before,
+        "can_save": _ints([record.can_save for record in records]),
+        "unsaved": _floats([unsaved_seconds(record, now) for record in records]),
+        "resize_seconds": _floats([_resize_seconds(record) for record in records]),
+        "spent": _floats([record.spent for record in records]),
         "evictor": _ints([keys.get(record.evictor, -1) for record in records]),
     }
 
@@ -119,7 +135,9 @@ def _computed_columns(store: JobStore, jobs: list[LocalJob], now: float, baselin
         ),
         "growth_rate": _floats([progress.rate if progress else nothing for progress in progress_states]),
         "growth_since": _floats([progress.growth_since if progress else -NEVER for progress in progress_states]),
-        "unsaved": _floats([_unsaved_seconds(job, now) for job in jobs]),
+        "restart_seconds": _floats([learned_curves.restart_seconds_of(job.category) for job in jobs]),
+        "move_seconds": _floats([0.0 if _moves_in_place(job) else nothing for job in jobs]),
+        "may_preempt": _ints([_may_preempt(store, job, now) for job in jobs]),
         "default_finish": _floats([ends.get(job.key, nothing) for job in jobs]),
     }
 
@@ -142,12 +160,21 @@ def _running_seconds(job: LocalJob, now: float) -> float:
     return max(0.0, now - attempt.counted_from) if attempt is not None and attempt.counted_from else 0.0
 
 
-def _unsaved_seconds(job: LocalJob, now: float) -> float:
-    """Return seconds of work that a move would lose: 0 for moves in place and for jobs that save when asked to stop."""
-    record, attempt = job.record, job.record.attempt
-    if not job.shape.devices or attempt is None or not attempt.counted_from or record.saved_step >= 0:
-        return 0.0
-    return max(0.0, now - max(record.saved_at, attempt.started_at))
+def _moves_in_place(job: LocalJob) -> bool:
+    """True if a move only changes control groups: the job has no devices, and no launcher that started its workers."""
+    return not job.shape.devices and not job.record.by_checkpoint and bool(job.record.spec.worker.command)
+
+
+def _resize_seconds(record: JobRecord) -> float:
+    """Return the cost of a resize in place; NaN where processes restart. torchrun restarts all of its workers."""
+    return _IN_PLACE_SECONDS if record.spec.resizing is Resizing.IN_PLACE else math.nan
+
+
+def _may_preempt(store: JobStore, job: LocalJob, now: float) -> bool:
+    """True unless the job failed before it ran well and does not run well now."""
+    attempt = job.record.attempt
+    is_running = attempt is not None and attempt.counted_from > 0
+    return job.record.may_preempt or (is_running and attempt is not None and runs_well(store, job, attempt, now))
 
 
 def _with_room(store: JobStore, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:

@@ -20,6 +20,7 @@ from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.database import Statement
 from sterna.backends.local.store.job_store import insertion
 from sterna.backends.local.store.records import JobRecord, encode
+from sterna.control.job_state import SaveEvidence
 from sterna.errors import UserError
 from sterna.model.job import JobSpec
 from sterna.service.views import JobView
@@ -137,6 +138,7 @@ class JobSubmitter:
                 maximum=owned.maximum,
                 waiting_since=now,
                 reason=_NEW,
+                save=SaveEvidence.DECLARED if owned.checkpoint else SaveEvidence.NONE,
             )
             records.append(record)
         return _SubmitEntry(records, [_first_view(record) for record in records], key)

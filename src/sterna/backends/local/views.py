@@ -8,6 +8,7 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
+from sterna.control.failures import backoff_sentence, free_capacity_sentence
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, ResourceKind
 from sterna.service.views import JobView, NodeView, ReplicaView
@@ -65,8 +66,11 @@ def _reason(job: LocalJob, now: float) -> str:
     record = job.record
     if record.phase == ACTIVE and not record.is_live and job.assignment.workers:
         return "waits: its place is being cleared by those who leave it."
-    is_told = record.phase != ACTIVE or record.not_before > now
-    return record.reason if is_told or job.reason is None else job.reason.sentence
+    if record.phase != ACTIVE or job.reason is None:
+        return record.reason
+    if record.not_before > now:
+        return backoff_sentence(record, now)
+    return free_capacity_sentence(record, job.reason.sentence) if not record.is_live else job.reason.sentence
 
 
 def _waited_seconds(job: LocalJob, now: float) -> float:

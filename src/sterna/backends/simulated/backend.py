@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sterna.backends.simulated.change_log import KIND_OF_ACTION, ChangeKind, ChangeLog
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Fault, draw_saving_jobs
 from sterna.backends.simulated.job_table import ComputedColumn, JobStates, Saving
@@ -59,6 +60,7 @@ class SimulatedBackend:
         self.costs = config.costs
         self.counters = SimulationCounters()
         self._has_timeline, self._seed = config.has_timeline, config.seed
+        self.changes = ChangeLog(any(shape.devices > MILLI for shape in workload.shapes.rows))
         self._room = FreeCapacity(nodes)
         self._open = nodes.is_open.copy()
         self._nodes = self._with_room(nodes)
@@ -67,6 +69,7 @@ class SimulatedBackend:
         self._faults_of = [0] * len(nodes)
         self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
         """Submission time of each job, and `NEVER` as a sentinel."""
+        self._last_start = [-NEVER] * len(workload)
         self._create_states(workload)
         self._curve: list[int] = workload.curve.tolist()
         self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
@@ -110,8 +113,11 @@ class SimulatedBackend:
                 "request": jobs.request,
                 "shape": jobs.shape,
                 "curve": jobs.curve,
+                "last_start": self._last_start,
             }
         )
+        if jobs.requested_seconds is not None:
+            self.table.sources["requested_seconds"] = jobs.requested_seconds
         self.lines: dict[str, ComputedColumn] = {
             "remaining": made.remaining_line,
             "attained": made.attained_line,
@@ -123,6 +129,9 @@ class SimulatedBackend:
             self.table.sources["can_save"] = can_save
         if self.costs.rescale_seconds is not None:
             self.table.sources["resize_seconds"] = np.full(len(jobs), self.costs.rescale_seconds)
+        if jobs.unplanned_work is not None:
+            self.table.sources["unplanned_work"] = jobs.unplanned_work
+            self.lines["remaining"] = _PlannedWork(self)
         self._read: list[tuple[str, ComputedColumn]] = []
         """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
@@ -203,6 +212,7 @@ class SimulatedBackend:
                 outcomes.append(Outcome.STALE)
                 continue
             self._execute(action)
+            self._log_change(action.key, KIND_OF_ACTION[action.kind], action.after)
             outcomes.append(Outcome.APPLIED)
             self._last_action = self.now
         if self._has_timeline:
@@ -273,6 +283,7 @@ class SimulatedBackend:
         self._account(row)
         self._release(row)
         self.states.mark_finished(row, self.now)
+        self._log_change(row, ChangeKind.END, NOWHERE)
         self._finished.append(self.states.service[row])
         self._least -= self._cost[row]
 
@@ -288,6 +299,7 @@ class SimulatedBackend:
         ]:
             self.counters.failures += 1
             self._stop(key, self.table.place_of(key))
+            self._log_change(key, ChangeKind.FAILURE, NOWHERE)
         room = int(self._room.free[self._nodes.unit, node])
         self._free += room if is_up else -room
         self._open[node] = is_up
@@ -309,6 +321,8 @@ class SimulatedBackend:
             if mark is _PROMOTED:
                 self.states.promote(key, place)
             self.states.begin(key, place, self.now)
+            self._last_start[key] = self.now
+            self.table.write("last_start", place, self.now)
             self._assign(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
             self.counters.migrations += 1
@@ -356,6 +370,9 @@ class SimulatedBackend:
         heapq.heappush(self._ends, (end, self.states.version[key], key))
 
     # Records.
+
+    def _log_change(self, row: int, kind: ChangeKind, after: Assignment) -> None:
+        self.changes.append(self.now, row, kind, after, self.states.rate[row], self.counters.lost_seconds)
 
     def _record_timeline(self) -> None:
         self.counters.times.append(self.now)
@@ -405,6 +422,18 @@ class _UnsavedSeconds:
             unsaved = np.where(self._table.read("can_save") > 0, unsaved, ran)
         unsaved.flags.writeable = False
         return unsaved
+
+
+class _PlannedWork:
+    """Remaining work of each active job as its user planned it."""
+
+    def __init__(self, backend: SimulatedBackend) -> None:
+        self._truth, self._table = backend.states.remaining_line, backend.table
+
+    def at(self, now: float) -> Floats:
+        left: Floats = self._truth.at(now) + self._table.read("unplanned_work")
+        left.flags.writeable = False
+        return left
 
 
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:

@@ -47,6 +47,8 @@ class CategoryEstimates:
         self.row: Ints = np.full(len(categories), LINEAR)
         """Row of each category in `table`."""
         self.table = CurveRows(most)
+        self._ended_steps = np.zeros(len(categories))
+        self._ended_jobs = np.zeros(len(categories))
         self._news = {number for number, record in enumerate(self._records) if record.paces}
 
     @property
@@ -67,6 +69,20 @@ class CategoryEstimates:
         self._records[number] = self._records[number].with_restart(seconds)
         self._restarts += 1
         self._restart_seconds += (seconds - self._restart_seconds) / self._restarts
+
+    def add_ended_job(self, number: int, steps: float) -> None:
+        self._ended_steps[number] += steps
+        self._ended_jobs[number] += 1
+
+    @property
+    def job_seconds(self) -> Floats:
+        """Expected work of a job by category, before it has begun: the mean of those that ended; for a category without
+        one, the mean of the others, or `STEPS_OF_A_JOB` steps if no job has ended."""
+        has_ended = self._ended_jobs > 0
+        mean = self._ended_steps / np.maximum(self._ended_jobs, 1) * self.step_seconds
+        if has_ended.any():
+            return np.where(has_ended, mean, mean[has_ended].mean())
+        return STEPS_OF_A_JOB * self.step_seconds
 
     def refit(self) -> None:
         """Fit the categories whose new measurements warrant it."""
@@ -105,6 +121,7 @@ class LearningBackend(SimulatedBackend):
         self._number = [numbers[category] for category in categories]
         steps = _total_steps(workload, np.array(self._number, dtype=np.int64))
         step_seconds: Floats = workload.work / steps
+        self._steps: list[float] = steps.tolist()
         self._step_seconds: list[float] = step_seconds.tolist()
         """True seconds of each job's step at one worker."""
         self._reported_steps = [0.0] * len(workload)
@@ -118,6 +135,8 @@ class LearningBackend(SimulatedBackend):
         columns = self.table.sources
         columns["category"] = np.array(self._number, dtype=np.int64)
         columns["steps"], columns["step_seconds"] = steps, step_seconds
+        unplanned = workload.unplanned_work
+        columns["planned_steps"] = steps if unplanned is None else steps + unplanned / step_seconds
         self.lines["curve"] = _EstimatedCurve(self)
         self.lines["remaining"] = _EstimatedWork(self, self.states.remaining_line)
 
@@ -160,6 +179,7 @@ class LearningBackend(SimulatedBackend):
 
     def _end(self, row: int) -> None:
         self._report(row, self._steps_of_run(row))
+        self._estimates.add_ended_job(self._number[row], self._steps[row])
         super()._end(row)
 
     def _account(self, row: int, loses: bool = False) -> None:
@@ -189,7 +209,10 @@ class _EstimatedCurve:
 
 
 class _EstimatedWork:
-    """Unreported steps of each active job times the estimated seconds of a step at one worker."""
+    """Unreported steps of each active job times the estimated seconds of a step at one worker.
+
+    A job states its total when it begins; until then its work is that of the jobs of its category that ended.
+    """
 
     def __init__(self, backend: LearningBackend, truth: ComputedColumn) -> None:
         self._backend, self._truth = backend, truth
@@ -198,7 +221,10 @@ class _EstimatedWork:
         table = self._backend.table
         steps = table.read("steps")
         reported = np.floor(steps - self._truth.at(now) / table.read("step_seconds"))
-        left: Floats = (steps - reported) * self._backend.estimates.step_seconds.take(table.read("category"))
+        category, estimates = table.read("category"), self._backend.estimates
+        stated = (table.read("planned_steps") - reported) * estimates.step_seconds.take(category)
+        has_begun = table.read("first_start") <= now
+        left: Floats = np.where(has_begun, stated, estimates.job_seconds.take(category))
         left.flags.writeable = False
         return left
 

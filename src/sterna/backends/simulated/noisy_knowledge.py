@@ -34,7 +34,7 @@ class NoisyBackend(SimulatedBackend):
         factor = np.exp(sigma * random.standard_normal(len(workload)))
         code, self._curves = noisy_curves(workload, sigma * random.standard_normal(len(workload)), self.reach)
         self.table.sources["curve"], self.table.sources["factor"] = code, factor
-        self.lines["remaining"] = _NoisyWork(self, self.states.remaining_line)
+        self.lines["remaining"] = _NoisyWork(self, self.lines["remaining"])
 
     def observe(self) -> Snapshot:
         return replace(super().observe(), curves=self._curves)

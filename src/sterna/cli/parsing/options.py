@@ -33,6 +33,14 @@ class ScenarioOptions:
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Only the first N jobs.")] = None
     elastic: Elastic = None
     speedups: Annotated[str | None, typer.Option("--speedups", metavar="FILE", help="Speed-ups by model, YAML.")] = None
+    speedup: Annotated[
+        str,
+        typer.Option(
+            "--speedup",
+            metavar="profiles|linear|power:EXPONENT",
+            help="Speed-up of jobs whose model has no curve: measured profiles drawn at random, n, or n^EXPONENT.",
+        ),
+    ] = "profiles"
     restart_cost: Annotated[
         float, typer.Option("--restart-cost", metavar="SECONDS", help="Time lost at every start, move and resize.")
     ] = 0.0
@@ -58,6 +66,14 @@ class ScenarioOptions:
             "--cross-node-penalty", metavar="FRACTION", help="Speed lost across nodes, and again across racks."
         ),
     ] = 0.0
+    requested_time: Annotated[
+        float | None,
+        typer.Option(
+            "--requested-time",
+            metavar="FACTOR",
+            help="Requested run time of jobs without one, for easy and conservative: FACTOR times the duration.",
+        ),
+    ] = None
     racks: Annotated[int, typer.Option("--racks", metavar="N", help="Number of racks.")] = 1
     fail: Annotated[
         list[str] | None,
@@ -72,7 +88,8 @@ class ScenarioOptions:
         float | None, typer.Option("--mttr", metavar="SECONDS", help="Length of random failures.  [default: 600]")
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Seed of random failures and of noisy estimates.")
+        int,
+        typer.Option("--seed", metavar="N", help="Seed of random failures, of noisy estimates and of drawn profiles."),
     ] = 0
     knowledge: Annotated[
         str,
@@ -82,6 +99,14 @@ class ScenarioOptions:
             help="Estimates that policies get: exact, learned from ended jobs, or with noise SIGMA (0.3: 30 %).",
         ),
     ] = "true"
+    known_ends: Annotated[
+        bool,
+        typer.Option("--known-ends", help="Tell policies when failed and killed jobs will end, not the planned end."),
+    ] = False
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="FILE", help="Python file with a metric of your own; may be repeated."),
+    ] = None
 
 
 def scenario_of(options: ScenarioOptions) -> Scenario:
@@ -90,5 +115,6 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
     from sterna.experiments.options import make_scenario
 
     values = {field.name: getattr(options, field.name) for field in fields(options)}
+    metrics = values.pop("metric") or ()
     nodes = make_nodes(values.pop("nodes"), values.pop("racks"))
-    return make_scenario(nodes=nodes, **values | {"fail": options.fail or ()})
+    return make_scenario(nodes=nodes, **values | {"fail": options.fail or (), "metrics": metrics})

@@ -1,4 +1,4 @@
-"""Output of commands: results to stdout, everything else to stderr, progress to terminals only."""
+"""Output of commands: results to stdout, everything else to stderr, progress bars to terminals only."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ def console() -> Console:
 
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if is_known else _WIDTH, markup=False, emoji=False, highlight=False)
+
+
+def progress_lines(what: str) -> ReportProgress:
+    """Return a callback that prints a line to stderr at every quarter, for long commands without a terminal."""
+    quarters = 0
+
+    def report(done: int, total: int) -> None:
+        nonlocal quarters
+        if 4 * done // total > quarters:
+            quarters = 4 * done // total
+            print(f"{what}: {25 * quarters} %", file=sys.stderr, flush=True)
+
+    return report
 
 
 @contextmanager

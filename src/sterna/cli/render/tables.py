@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sterna.cli.render.output import console
@@ -38,7 +38,14 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
     yield "mean wait", result.format_number("avg_wait_s", decimals=2), "s"
     yield "makespan", result.format_number("makespan_s", decimals=2), "s"
     yield "utilization", result.format_number("utilization"), ""
+    yield "slowdown, its p99", " / ".join(map(result.format_number, ("avg_slowdown", "p99_slowdown"))), ""
+    yield "finish-time fairness, its p99", " / ".join(map(result.format_number, ("avg_fairness", "p99_fairness"))), ""
+    yield "over the lower bound", result.format_number("over_bound"), "times the least possible mean"
+    yield "lost to restarts and stops", result.format_number("lost_device_hours", decimals=1), "device-hours"
+    yield "across nodes, fragmented", " / ".join(map(result.format_number, ("cross_node_share", "fragmentation"))), ""
     yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
+    for name in result.scenario.metrics:
+        yield name, result.format_number(name), ""
     if counts.failures or has_faults:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
     if counts.lost_seconds:
@@ -52,25 +59,42 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
     out = console()
     jobs = int(comparison.baseline.number("jobs") or 0)
     out.print(f"{source}: {format_count(jobs, 'job')} on {cluster}; times in seconds", soft_wrap=True)
+    _print_whole(out, _policy_table(comparison, COLUMNS))
+    legend = "* best of its column. " if comparison.best else ""
+    out.print(f"{legend}{comparison.about_ratios}")
+    out.print()
+    _print_whole(out, _policy_table(comparison, comparison.baseline.metric_columns))
+    out.print(comparison.about_metrics)
+    _show_lines(out, comparison.left_out)
+
+
+def _policy_table(comparison: Comparison, columns: Sequence[tuple[str, str]]) -> Table:
+    """Make a table with one row per policy; the mean completion time is followed by its ratio to the baseline's."""
     table = _plain_table()
     table.show_header = True
     table.padding = 0
     table.add_column("policy", overflow="fold")
-    for key, title in COLUMNS:
+    for key, title in columns:
         table.add_column(title, justify="right", no_wrap=True)
         if key == "avg_jct_s":
             table.add_column("ratio", justify="right", no_wrap=True)
     for result in comparison.results:
-        cells = [result.format_number(key) + ("*" if comparison.is_best(result, key) else "") for key, _ in COLUMNS]
-        ratio = comparison.ratio(result, "avg_jct_s")
-        table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
+        cells = [result.policy]
+        for key, _ in columns:
+            cells.append(result.format_number(key) + ("*" if comparison.is_best(result, key) else ""))
+            if key == "avg_jct_s":
+                ratio = comparison.ratio(result, key)
+                cells.append("-" if ratio is None else f"{ratio:.3f}")
+        table.add_row(*cells)
+    return table
+
+
+def _print_whole(out: Console, table: Table) -> None:
+    """Print a table that may be wider than the terminal, rather than break names if numbers are large."""
     width = out.width
-    out.width = max(width, _natural_width(out, table))  # rather than break names if numbers are large
+    out.width = max(width, _natural_width(out, table))
     out.print(table)
     out.width = width
-    legend = "* best of its column. " if comparison.best else ""
-    out.print(f"{legend}{comparison.about_ratios}")
-    _show_lines(out, comparison.left_out)
 
 
 def show_shadow(policy: str, shadow: Shadow) -> None:

@@ -7,7 +7,7 @@ possible moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,10 +80,15 @@ class MoveEvaluator:
         if not pays(gain, price, self.margin):
             return 0.0
         if self.is_priced:
-            late = shared.lateness(stay, before[0]) + shared.lateness(go, before[1])
-            if shared.lateness(rest, after[0]) + shared.lateness(joined, after[1]) > late + _LATENESS_TOLERANCE:
+            ends = dict(zip([*stay, *go], [*before[0], *before[1]], strict=True))
+            if self._delays(ends, rest, after[0]) or self._delays(ends, joined, after[1]):
                 return 0.0
         return gain - price
+
+    def _delays(self, before: Mapping[int, float], rows: list[int], after: list[float]) -> bool:
+        """Return True if the move makes one of these jobs later than the guard allows."""
+        due = self.shared.due
+        return any(end > max(before[row], due[row]) + _LATENESS_TOLERANCE for row, end in zip(rows, after, strict=True))
 
     def _ends_now(self, node: int) -> list[float]:
         if node not in self._ends:

@@ -66,10 +66,6 @@ class SharedNodes:
         turns = TurnSchedule(cores, limits, left)
         return turns.ends(turns.order(due, rank))
 
-    def lateness(self, rows: Sequence[int], ends: Sequence[float]) -> float:
-        """Return the sum of seconds by which these jobs exceed their due times."""
-        return sum(max(0.0, end - self.due[row]) for row, end in zip(rows, ends, strict=True))
-
     def is_contended(self, node: int) -> bool:
         """Return True if the jobs of a node could use more cores than it has; else no job gains when another leaves."""
         return sum([self.core_limits[row] for row in self.rows_on[node]]) > self.available_cores(node)

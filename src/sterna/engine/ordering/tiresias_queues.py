@@ -3,8 +3,9 @@
 A job leaves the first queue when the device-seconds it used exceed a threshold, and returns when it has waited a
 multiple of the time it ran; its use then counts from 0, so that it is not demoted again at once. The time it ran counts
 from its first start or, with the policy's option, from its last return: long jobs then alternate until they end, with
-three times as many stops. A job with a priority below 0 starts in the second queue. A waiting job preempts running jobs
-of the second queue only, and only from the first queue.
+three times as many stops. A job with a priority below 0 starts in the second queue. With `keeps_running` a waiting job
+preempts running jobs of the second queue only, and only from the first queue; without it the job that started first
+goes first in each queue, whether it runs or not.
 
 Cython compiles this file as it is, with the C types in `tiresias_queues.pxd`.
 """
@@ -80,6 +81,12 @@ def assign_queues(snapshot: Snapshot, threshold: float, promote: float, since_pr
     return Queues(is_second, promoted if any_returns else None, next_return)
 
 
+def due_returns(snapshot: Snapshot, threshold: float, promote: float, since_promotion: bool) -> Bools | None:
+    """Return the jobs that return to the first queue now, for policies that need no order because all jobs fit."""
+    is_waiting = snapshot.held_units < snapshot.least_units
+    return assign_queues(snapshot, threshold, promote, since_promotion).promoted if promote and is_waiting else None
+
+
 def _run_seconds(jobs: Jobs, since_promotion: bool) -> Floats:
     """Return the seconds that each job has run, in all or since it last returned to the first queue."""
     return jobs.executed - jobs.executed_before if since_promotion else jobs.executed
@@ -91,7 +98,7 @@ def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float 
     With `keeps_running` the running jobs of a queue precede the waiting ones. Given the threshold between the queues as
     `gittins`, jobs of a queue are served by falling Gittins index.
     """
-    if snapshot.is_rigid and gittins is None:
+    if snapshot.is_rigid and gittins is None and keeps_running:
         return _serve_rigid(snapshot, queues)
     jobs = snapshot.jobs
     order = queue_order(snapshot, queues, gittins, keeps_running)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 
-from sterna.experiments.job_times import job_columns
+from sterna.experiments.job_columns import job_columns
 from sterna.experiments.result import Result
 
 
 def jobs_table(result: Result) -> str:
     """Return every job of the trace in submit order; jobs that could not run have no times."""
-    columns = job_columns(result.times, result.scenario.trace)
+    columns = job_columns(result)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -90,7 +90,7 @@ def _page(
 ) -> str:
     from plotly.offline import get_plotlyjs
 
-    body = [f"<h1>{_escape(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
+    body = [f"<h1>{_escape(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _tables(results, comparison)]
     has_finished = any(len(result.times.completion) for result in results)
     for number, (heading, caption, figure) in enumerate(sections if has_finished else ()):
         drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
@@ -106,24 +106,31 @@ def _page(
 _CONFIG = {"displaylogo": False, "responsive": True}
 
 
-def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
-    heads = ["policy", "placement", *(title for _, title in COLUMNS)]
-    if comparison:
+def _tables(results: Sequence[Result], comparison: Comparison | None) -> str:
+    units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
+    notes = [units, *([comparison.about_ratios] if comparison else [])]
+    first = _table(results, COLUMNS, comparison) + "".join(f"<p>{_escape(note)}</p>" for note in notes)
+    about = (comparison or Comparison(tuple(results))).about_metrics
+    return f"{first}{_table(results, results[0].metric_columns, comparison)}<p>{_escape(about)}</p>"
+
+
+def _table(results: Sequence[Result], columns: Sequence[tuple[str, str]], comparison: Comparison | None) -> str:
+    has_ratio = comparison is not None and columns is COLUMNS
+    heads = ["policy", "placement", *(title for _, title in columns)]
+    if has_ratio:
         heads.insert(3, "ratio")
     rows = []
     for result in results:
         cells = [f"<td>{_escape(result.policy)}</td>", f"<td>{_escape(result.placement)}</td>"]
-        for key, _ in COLUMNS:
+        for key, _ in columns:
             mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
             cells.append(f"<td{mark}>{result.format_number(key)}</td>")
-        if comparison:
+        if comparison and has_ratio:
             ratio = comparison.ratio(result, "avg_jct_s")
             cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{_escape(name)}</th>" for name in heads)
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
-    return table + f"<p>{units}</p>" + (f"<p>{_escape(comparison.about_ratios)}</p>" if comparison else "")
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _escape(text: str) -> str:

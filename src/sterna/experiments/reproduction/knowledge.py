@@ -25,7 +25,7 @@ from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import RoundLoop
 from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Reproduction, Row
+from sterna.experiments.reproduction.outcome import Reproduction, Row, TargetBand, judged_row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.experiments.reproduction.voda.ours import POLICIES as SAME_AS_VODA
 from sterna.experiments.reproduction.voda.ours import STAYING
@@ -91,8 +91,11 @@ def _rows(policy: str, seeds: int) -> Iterator[Row]:
         values = [losses(policy, seed) for seed in range(seeds)]
         interval = interval_of(values)
         note = f"{interval.describe()}; worst {max(values):+.1f}"
-        holds = None if target is None else interval.mean <= target
-        yield Row(f"{name}, {words}", "mean completion, loss in %", None, target, interval.mean, holds, note)
+        case, metric = f"{name}, {words}", "mean completion, loss in %"
+        if target is None:
+            yield Row(case, metric, None, None, interval.mean, None, note)
+        else:
+            yield judged_row(case, metric, None, TargetBand(high=target), interval.mean, note)
 
 
 def _later_jobs(policy: str, seed: int) -> float:

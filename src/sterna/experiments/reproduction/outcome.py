@@ -5,13 +5,31 @@ Studies create it, the command line and the report show it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
+class TargetBand(NamedTuple):
+    """Values that meet a target, bounds included; an infinite bound is none."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def describe(self) -> str:
+        """Format the band for the column of targets: `70 to 90`, `≤ 15`, `≥ 20`."""
+        low, high = format_value(self.low), format_value(self.high)
+        if math.isinf(self.low):
+            return f"≤ {high}"
+        return f"≥ {low}" if math.isinf(self.high) else f"{low} to {high}"
+
+
 class Row(NamedTuple):
-    """One measured figure; `published`, `target` and `holds` are None where there is none."""
+    """One measured figure; `published`, `target`, `holds` and `band` are None where there is none."""
 
     case: str
     """Name of the case: `count, shares only`."""
@@ -23,6 +41,13 @@ class Row(NamedTuple):
     holds: bool | None
     note: str = ""
     """Explanation, such as the interval over seeds or `from another run`."""
+    band: TargetBand | None = None
+    """Values by which `holds` is judged."""
+
+    @property
+    def target_text(self) -> str:
+        """Return the target as tables show it: the band by which the row is judged."""
+        return format_value(self.target) if self.band is None else self.band.describe()
 
 
 @dataclass(frozen=True)
@@ -63,13 +88,28 @@ class Reproduction:
 
     def as_document(self) -> dict[str, Any]:
         fields = ("case", "metric", "published", "target", "ours", "holds", "note")
-        rows = [{name: getattr(row, name) for name in fields} for row in self.rows]
+        rows = [{name: getattr(row, name) for name in fields} | {"judged_by": row.target_text} for row in self.rows]
         return {"name": self.name, "question": self.question, "rows": rows, "remarks": list(self.remarks)}
+
+
+def judged_row(
+    case: str,
+    metric: str,
+    published: float | None,
+    band: TargetBand,
+    ours: float,
+    note: str = "",
+    target: float | None = None,
+) -> Row:
+    """Make a row that holds if ours lies in the band; its target is the band's only bound unless it is given."""
+    bounds = [bound for bound in band if not math.isinf(bound)]
+    target = bounds[0] if target is None and len(bounds) == 1 else target
+    return Row(case, metric, published, target, ours, band.holds(ours), note, band)
 
 
 def format_value(value: float | None) -> str:
     """Format a figure of a row: large numbers as integers, others with one or two decimals."""
-    if value is None:
+    if value is None or math.isinf(value):
         return ""
     if abs(value) >= 1000 or float(value).is_integer():
         return f"{value:,.0f}"

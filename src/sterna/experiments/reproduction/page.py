@@ -71,7 +71,8 @@ def _draw(figure: Figure, identity: str) -> str:
 
 
 def _row(row: Row) -> str:
-    numbers = "".join(f"<td>{html.escape(format_value(value))}</td>" for value in (row.published, row.target, row.ours))
+    texts = (format_value(row.published), row.target_text, format_value(row.ours))
+    numbers = "".join(f"<td>{html.escape(text)}</td>" for text in texts)
     mark = {True: "yes", False: "no", None: ""}[row.holds]
     return (
         f"<tr><td>{html.escape(row.case)}</td><td>{html.escape(row.metric)}</td>{numbers}"

@@ -22,7 +22,7 @@ def gang_environment(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str,
     if spec.resizing is Resizing.IN_PLACE:
         return {}  # its workers learn of each other from the agent, while they run
     others = sum(each.count for each in spec.replicas if each is not spec.worker)
-    if spec.resizing is Resizing.RESTART and gang.size + others <= 1:
+    if spec.resizing.is_by_restart and gang.size + others <= 1:
         return dict(gang.variables)
     return torch_environment(spec, member, gang)
 

@@ -1,4 +1,4 @@
-"""Annotations `sterna.dev/..` of any job: bounds, priority, progress sources.
+"""Annotations `sterna.dev/..` of any job: bounds, priority, progress sources, checkpoint.
 
 For kinds whose own fields have no place for them: Kubeflow's CRDs drop E-DRAGON's `min-instances`, a plain pod has no
 bounds at all. A field of the kind goes before an annotation.
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from sterna.errors import UserError
-from sterna.kinds.labels import GROUP, MAX_WORKERS, MIN_WORKERS
+from sterna.kinds.labels import CHECKPOINT, GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec
 from sterna.progress.spec import MOST_STEPS, ProgressError, parse_progress, progress_fields
 
@@ -42,6 +42,7 @@ class JobAnnotations:
     is_suspended: bool = False
     is_preemptible: bool = False
     progress: ProgressSpec = NO_PROGRESS
+    checkpoint: str = ""
 
 
 _NONE = JobAnnotations()
@@ -60,6 +61,7 @@ def parse_annotations(annotations: Mapping[str, str]) -> JobAnnotations:
         is_suspended=is_true(annotations, SUSPEND),
         is_preemptible=is_true(annotations, PREEMPTIBLE),
         progress=_progress(annotations),
+        checkpoint=annotations.get(CHECKPOINT, ""),
     )
 
 

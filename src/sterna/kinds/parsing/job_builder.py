@@ -73,6 +73,7 @@ class JobParts:
     restart: RestartPolicy | None = None
     """What Sterna does about failures, where that is not what the kubelet does."""
     resizing: Resizing = Resizing.RESTART
+    checkpoint: str = ""
     ownership: PodOwnership = PodOwnership.OPERATOR
     gpu_fraction: GpuFraction | None = None
     category: str = ""
@@ -117,6 +118,7 @@ def build_job(meta: Meta, resource: Resource, parts: JobParts, context: ParseCon
         is_done_by_first=parts.is_done_by_first,
         grace_seconds=decisive.grace_seconds if parts.grace_seconds is None else parts.grace_seconds,
         resizing=parts.resizing,
+        checkpoint=parts.checkpoint or annotations.checkpoint,
         progress=merge_progress(annotations.progress, parts.progress),
         ttl_seconds=policy.ttl_seconds,
         deadline_seconds=policy.deadline_seconds,

@@ -12,7 +12,7 @@ from sterna.progress.report import Positions, SourceReport, position_entry
 from sterna.progress.source_kind import SourceFiles, SourceKind
 from sterna.progress.tail import Tail
 
-AGENT_FILE = "progress.jsonl"
+AGENT_FILE, REGISTERED_FILE = "progress.jsonl", "registered"
 
 
 class _Line(msgspec.Struct):
@@ -37,7 +37,10 @@ class AgentSource:
     def __init__(self, files: SourceFiles) -> None:
         position = files.positions.get("agent")
         self._tail = Tail(files.folder / AGENT_FILE, position, is_timed=False, inside=files.inside)
+        self._registered = files.folder / REGISTERED_FILE
         self.has_reported = position is not None and position.offset > 0
+        self.has_registered = False
+        """True once the process has registered a function that saves when it is asked to stop."""
 
     def poll(self, is_last: bool) -> list[SourceReport]:
         found = []
@@ -50,6 +53,7 @@ class AgentSource:
             step, total = whole(read.step), whole(read.total)
             found.append(SourceReport(read.t, step, total, metrics, read.generation, "agent", read.saved, read.cpu))
         self.has_reported = self.has_reported or bool(found)
+        self.has_registered = self.has_registered or self._registered.exists()
         return found
 
     def positions(self) -> Positions:

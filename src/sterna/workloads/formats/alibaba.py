@@ -22,6 +22,7 @@ TASKS = CsvLayout(
     devices="plan_gpu",
     device_units=100,
     category="task_name",
+    status="status",
 )
 
 JOBS = CsvLayout(

@@ -1,8 +1,7 @@
 """SenseTime Helios (Hu et al., SC'21): the published `cluster_log.csv`, and slices of it in a simulator's flat schema.
 
 The slices are rebased: their `submit_time` counts microseconds from the start of the window (26 days of them end at
-2.2e12), while `duration_s` is in seconds. Half of the published jobs use no GPU and are left out; how a job ended
-does not matter to a replay.
+2.2e12), while `duration_s` is in seconds. Half of the published jobs use no GPU and are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ LOG = CsvLayout(
     category="jobname",
     user="user",
     pool="vc",
+    status="state",
 )
 
 SLICE = CsvLayout(
@@ -31,4 +31,5 @@ SLICE = CsvLayout(
     category="class",
     user="user",
     pool="tenant",
+    status="final_status",
 )

@@ -6,7 +6,8 @@ CSV (Philly's JSON) bring their own reader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,9 +32,14 @@ class CsvLayout:
     """Formats without one number the jobs in the order of the file."""
     devices: str = ""
     model: str = ""
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Profile of a model that has another name there."""
+    needs: tuple[str, ...] = ()
+    """Columns that are not read but tell the format from others."""
     category: str = ""
     user: str = ""
     pool: str = ""
+    status: str = ""
     is_dated: bool = False
     """`submit` holds dates, not numbers."""
     submit_units_per_second: float = 1.0
@@ -43,7 +49,7 @@ class CsvLayout:
     @property
     def format(self) -> Format:
         """Require the columns that a replay needs; the others may be missing."""
-        needed = (self.job, self.submit, self.workers, self.duration, self.end, self.devices)
+        needed = (self.job, self.submit, self.workers, self.duration, self.end, self.devices, *self.needs)
         return Format(self.kind, tuple(column for column in needed if column), self.read)
 
     def read(self, table: Table) -> Trace:
@@ -58,10 +64,11 @@ class CsvLayout:
             workers=table.numbers(self.workers, WHOLE, blank=0),
             duration_seconds=until - submit if self.end else until,
             devices_per_worker=devices,
-            model=table.text(self.model) if self.model else None,
+            model=[self.model_names.get(each, each) for each in table.text(self.model)] if self.model else None,
             category=table.text(self.category) if self.category else None,
             user=table.text(self.user) if self.user else None,
             pool=table.text(self.pool) if self.pool else None,
+            status=table.text(self.status) if self.status else None,
             lines=table.lines,
             is_dated=self.is_dated,
         )

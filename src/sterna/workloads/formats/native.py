@@ -4,6 +4,8 @@
     min_workers,max_workers                  workers, if left out
     gpus_per_worker                          1, if left out; a fraction shares a device
     model,category,user,priority,pool        empty, or 0
+    status                                   how the job ended: completed, failed, killed; completed, if left out
+    requested_s                              unknown, if left out: run time that the user requested
 
 Lines that start with # are comments. Nothing is repaired: a mistake in a native trace is an error, never a notice.
 """
@@ -28,7 +30,7 @@ from sterna.workloads.trace import NUMBER_COLUMNS, TEXT_COLUMNS, Trace, make_tra
 KIND = "native"
 REQUIRED = ("job", "submit_s", "workers", "duration_s")
 _EMPTY = frozenset({""})
-_BLANK = {"minimum": np.nan, "maximum": np.nan, "devices_per_worker": 1.0, "priority": 0.0}
+_BLANK = {"minimum": np.nan, "maximum": np.nan, "devices_per_worker": 1.0, "priority": 0.0, "requested_seconds": np.nan}
 
 
 def read(table: Table) -> Trace:
@@ -63,7 +65,7 @@ def _as_csv(trace: Trace) -> str:
     columns = {TEXT_COLUMNS["name"]: trace.name}
     for field, (column, _) in NUMBER_COLUMNS.items():
         if column in REQUIRED or not _is_default(trace, field):
-            columns[column] = tuple(map(plain, getattr(trace, field).tolist()))
+            columns[column] = tuple(map(_format_number, getattr(trace, field).tolist()))
     for field, column in TEXT_COLUMNS.items():
         if column in REQUIRED or not _is_default(trace, field):
             columns[column] = getattr(trace, field)
@@ -74,6 +76,10 @@ def _as_csv(trace: Trace) -> str:
     return out.getvalue()
 
 
+def _format_number(value: float) -> str:
+    return "" if np.isnan(value) else plain(value)
+
+
 def _is_default(trace: Trace, field: str) -> bool:
     if field in ("minimum", "maximum"):
         return np.array_equal(getattr(trace, field), trace.workers)
@@ -81,7 +87,7 @@ def _is_default(trace: Trace, field: str) -> bool:
         return trace.category == trace.model
     if field in TEXT_COLUMNS:
         return not any(getattr(trace, field))
-    return bool((getattr(trace, field) == _BLANK[field]).all())
+    return np.array_equal(getattr(trace, field), np.full(len(trace), _BLANK[field]), equal_nan=True)
 
 
 def _unread(table: Table) -> list[str]:

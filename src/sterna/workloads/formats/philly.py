@@ -1,8 +1,8 @@
 """Microsoft Philly (Jeon et al., ATC'19): the published JSON log, and the flat CSV that was prepared from it.
 
-A job's duration is the sum of its attempts, its size that of the last attempt; what it lost between attempts, and
-whether it passed, failed or was killed, does not matter to a replay. A job whose last attempt has no end was still
-running when the log was taken, and counts as one without a duration.
+A job's duration is the sum of its attempts, its size that of the last attempt; what it lost between attempts does not
+matter to a replay. A job whose last attempt has no end was still running when the log was taken, and counts as one
+without a duration. Only the log says whether a job passed, failed or was killed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def read_json(source: str, text: str) -> Trace:
         duration_seconds=_durations(source, attempts),
         user=[_text(job, "user") for job in jobs],
         pool=[_text(job, "vc") for job in jobs],
+        status=[_text(job, "status") for job in jobs],
         without={"attempts": never_started},
         is_dated=True,
     )

@@ -72,6 +72,10 @@ def test_the_study_is_a_table_that_can_be_written_as_json() -> None:
     told: list[tuple[int, int]] = []
     study = reproduce(1, lambda done, of: told.append((done, of)))
     assert told[-1] == (15, 15)
+    gangs = [row for row in study.rows if row.metric.endswith("against a default with gangs")]
+    assert len(gangs) == 3 * 15
+    rigid = [row for row in gangs if "rigid jobs" in row.case and row.metric.startswith("mean elapsed")]
+    assert rigid[0].ours > 0
     assert {row.case.partition(";")[0] for row in study.rows} == {mixture.name for mixture in MIXTURES}
     assert json.loads(json.dumps(study.as_document(), allow_nan=False))["name"] == "dragon"
     assert all(figure.plot["data"] for figure in study.figures())

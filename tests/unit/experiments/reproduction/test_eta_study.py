@@ -60,7 +60,7 @@ def test_a_replay_is_the_same_for_the_same_seed() -> None:
 def test_the_study_sets_coverage_beside_width_and_can_be_written_as_json() -> None:
     study = reproduce(1)
     held = [row for row in study.rows if row.holds is not None]
-    assert all(row.target == 80 for row in held)
+    assert all(row.target_text == "70 to 90" for row in held)
     recorded = [row for row in held if row.case.startswith("recordings")]
     assert all(row.holds for row in recorded)
     assert json.loads(json.dumps(study.as_document(), allow_nan=False))["name"] == "eta"

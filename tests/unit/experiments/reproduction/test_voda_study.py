@@ -42,6 +42,14 @@ def test_ours_is_better_than_the_model_of_voda_on_unseen_arrivals(study: Reprodu
     assert found["makespan, change in %"].ours < 0
 
 
+def test_times_say_that_the_work_is_inferred_and_what_more_would_do(study: Reproduction) -> None:
+    for algorithm in PUBLISHED:
+        for metric in ("mean completion, s", "makespan, s"):
+            row = rows(study, algorithm)[metric]
+            assert "work inferred, with 5 % more " in row.note
+            assert row.target_text.startswith("≤ ")
+
+
 def test_every_target_that_does_not_depend_on_many_seeds_holds(study: Reproduction) -> None:
     assert [row for row in study.rows if row.holds is False and "unseen" not in row.case] == []
 

@@ -55,6 +55,8 @@ class PersistedState(JobState, omit_defaults=True, rename="camel"):
     """Target node by pod name, recorded before the old pod is deleted."""
     saved_attempt: int = -1
     """The last attempt that saved on termination."""
+    failure_cause: str = ""
+    """Why the job failed or was refused last, as the beginning of a sentence; empty once it has run well."""
     suspended_at: float | None = None
     """Start of the current suspension by the user, after the first start."""
     suspended_seconds: float = 0.0
@@ -99,6 +101,8 @@ class PodRow(msgspec.Struct, gc=False):
     message: str = ""
     """Termination message, written by the agent."""
     restarts: int = 0
+    last_exit_code: int | None = None
+    """Exit code of the previous run of its container, which the kubelet restarted."""
     started_at: float | None = None
     is_serving: bool = False
     assignment: str = ""

@@ -20,6 +20,8 @@ class PodReports(msgspec.Struct, omit_defaults=True):
     name: str
     reports: list[SourceReport]
     """Oldest first."""
+    saves_on_request: bool = False
+    """A process of the pod has registered a function that saves when it is asked to stop."""
 
 
 class Batch(msgspec.Struct, omit_defaults=True):

@@ -7,7 +7,7 @@ an object that cannot be parsed becomes an invalid job and does not affect other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import structs
@@ -38,6 +38,7 @@ from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import MoveRecord, read_record
 from sterna.backends.kubernetes.pods.pod_rows import disruption_reason
+from sterna.control.job_state import SaveEvidence
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import ATTEMPT_LABEL, KIND_LABEL, PHASE
@@ -265,6 +266,7 @@ class ClusterState:
         parsed_job = self.priority_classes.resolve(parsed_job)
         job = KubeJob(self.jobs.next_key(), parsed_job, persisted, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
+        _note_declared_checkpoint(job)
         entry = JobEntry(job, self._shape(parsed_job))
         entry.status.seen, entry.source.fingerprint, entry.source.annotations = status, read_of(meta), meta.annotations
         entry.source.raw_spec = (
@@ -320,8 +322,10 @@ class ClusterState:
         self._plan(entry, -1)
         parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
         if parsed_job.ownership.is_pod:  # only the CPU request of a pod changes, by Sterna itself
-            parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
+            spec = replace(entry.parsed_job.spec, checkpoint=parsed_job.spec.checkpoint)
+            parsed_job = structs.replace(parsed_job, spec=spec, shape=entry.parsed_job.shape)
         entry.job.parsed_job = self.priority_classes.resolve(parsed_job)
+        _note_declared_checkpoint(entry.job)
         entry.shape = self._shape(entry.job.parsed_job)
         self._plan(entry, 1)
         if entry.stage is Stage.ACTIVE:
@@ -344,6 +348,7 @@ class ClusterState:
         """Read the persisted state that the leader wrote."""
         job = entry.job
         job.persisted = memory_in(entry.source.annotations, job.status)
+        _note_declared_checkpoint(job)
         if entry.stage is Stage.ACTIVE and (job.persisted.ended_at is not None or self._has_ended(entry)):
             entry.stage = Stage.ENDED
             self.reindex(entry)
@@ -454,6 +459,13 @@ class ClusterState:
         if shape is None:
             shape = self._shapes[key] = self.capacity.fit(*key)
         return shape
+
+
+def _note_declared_checkpoint(job: KubeJob) -> None:
+    """Record whether the object names a checkpoint, unless the job has shown more than that."""
+    persisted = job.persisted
+    if persisted.save in (SaveEvidence.NONE, SaveEvidence.DECLARED):
+        persisted.save = SaveEvidence.DECLARED if job.parsed_job.spec.checkpoint else SaveEvidence.NONE
 
 
 def _is_unwanted(seen: JobObject | Pod) -> bool:

@@ -180,6 +180,7 @@ class JobEntry:
         "source",
         "stage",
         "status",
+        "unsaved_attempt",
         "verdict",
         "writes_in_flight",
     )
@@ -202,6 +203,8 @@ class JobEntry:
         """The last verdict on its pods that still matters."""
         self.ending_attempt = -1
         """The attempt that is being deleted as a whole after a failure; -1 if none."""
+        self.unsaved_attempt = -1
+        """The attempt that was asked to stop and ended without the checkpoint that it had promised; -1 if none."""
         self.counted_workers = 0
         """Workers at which run time is currently accrued."""
         self.next_reconcile_at = NEVER
@@ -273,6 +276,12 @@ def durable_fields(persisted: PersistedState) -> tuple[object, ...]:
         persisted.asked_move,
         persisted.started_at,
         persisted.saved_step,
+        persisted.save,
+        persisted.spent,
+        persisted.failures,
+        persisted.ran_well,
+        persisted.not_before,
+        persisted.resume_step,
         persisted.asked_cpus,
     )
 

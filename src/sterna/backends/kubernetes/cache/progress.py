@@ -20,13 +20,14 @@ import numpy as np
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
+from sterna.control.job_state import SaveEvidence
 from sterna.control.learned_curves import LearnedCurves
 from sterna.control.progress_tracker import ProgressReport, ProgressState, ProgressTracker, SpeedSample, category_of
 from sterna.model.cluster import MILLI, Ints
 from sterna.model.eta import Band
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.job import ReplicaSpec
-from sterna.model.learned import CategoryRecord, restart_seconds
+from sterna.model.learned import CategoryRecord, Prior, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
 from sterna.progress.report import SourceReport
@@ -50,6 +51,7 @@ class ProgressColumns(NamedTuple):
     growth_rate: Floats
     growth_since: Floats
     curve: Ints
+    restart_seconds: Floats
 
 
 class JobProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +98,10 @@ class _JobProgress:
     last_report_at: float = -NEVER
     has_reported: bool = False
     """True after the first report of this attempt, from which the restart cost was learned."""
+    has_reported_step: bool = False
+    """True after the first report of this attempt with a step, which shows whether the job resumed."""
+    goes_back: bool = False
+    """True once a step was below the one before it in the same attempt: its steps do not show where it resumes."""
     cpu_seconds: float = 0.0
     points: list[Point] = field(default_factory=list)
 
@@ -116,6 +122,7 @@ class Progress:
         self._skew: dict[str, float] = {}
         """Seconds by which each node's clock is behind the operator's."""
         self._restart_seconds: float | None = None
+        self._broken: list[tuple[int, float]] = []
         self.memory = secrets.token_hex(8)
         """Random session id. A monitor that knows another one sends all its reports again."""
 
@@ -163,6 +170,8 @@ class Progress:
             for pod in batch.pods:
                 found = find(pod.uid)
                 if found is not None and found[0].key in self._jobs:
+                    if pod.saves_on_request:
+                        found[0].persisted.note_evidence(SaveEvidence.REGISTERED)
                     reports = [_to_operator_clock(report, ahead, now) for report in self._fresh(pod)]
                     self._add_reports(*found, reports, now, by_job)
         heard = []
@@ -199,9 +208,12 @@ class Progress:
         progress, persisted = self._jobs[job.key], job.persisted
         saved = max((each.at for each in reports if each.saved), default=0.0)
         persisted.saved_at = max(persisted.saved_at, saved)
+        if saved:
+            persisted.note_evidence(SaveEvidence.SAVED)
         if not reports or pod.attempt < persisted.attempt or not self._is_reporter(progress, pod, now):
             return
         self._learn_restart(progress, reports)
+        self._check_resumption(progress, reports)
         by_job.setdefault(job.key, []).extend(reports)
 
     def _is_reporter(self, progress: _JobProgress, pod: PodRow, now: float) -> bool:
@@ -215,7 +227,7 @@ class Progress:
         ):
             return False
         if is_new:
-            progress.has_reported = False
+            progress.has_reported = progress.has_reported_step = False
         if pod.uid != progress.uid:
             progress.cpu_seconds = 0.0
         progress.uid, progress.rank, progress.attempt, progress.last_report_at = pod.uid, rank, pod.attempt, now
@@ -234,6 +246,30 @@ class Progress:
         if persisted.first_started_at is not None and started > persisted.first_started_at:
             self._training.learned_curves.add_restart(progress.state.category, first - started)
             self._restart_seconds = None
+            for key in self._by_category[progress.state.category]:
+                self._refresh(key)
+
+    def _check_resumption(self, progress: _JobProgress, reports: Sequence[ProgressReport]) -> None:
+        """Compare the first step of an attempt with what the job should have saved when it was stopped."""
+        steps = [each.step for each in reports if each.step is not None]
+        if not steps:
+            return
+        progress.goes_back = progress.goes_back or steps != sorted(steps)
+        if not progress.has_reported_step:
+            progress.has_reported_step = True
+            if progress.goes_back:
+                progress.job.persisted.resume_step = -1
+            lost = progress.job.persisted.note_first_step(steps[0])
+            if lost is not None:
+                self._broken.append((progress.job.key, lost))
+        elif progress.state.step is not None and steps[0] < progress.state.step:
+            progress.goes_back = True
+
+    def pop_broken(self) -> list[tuple[int, float]]:
+        """Return the jobs found since the last call that began again from nothing though they had said that they can
+        save, with the seconds of work that each has lost."""
+        found, self._broken = self._broken, []
+        return found
 
     def _pace(self, progress: _JobProgress, reports: Sequence[ProgressReport]) -> SpeedSample:
         """Return the speed sample at the last report. A single pod without devices shares its node with others, so its
@@ -274,7 +310,7 @@ class Progress:
             progress.points = progress.points[:-1:2] + progress.points[-1:]
 
     def _refresh(self, key: int) -> None:
-        state, training = self._jobs[key].state, self._training
+        state, training, mean_seconds = self._jobs[key].state, self._training, self.restart_seconds
         self._table.set(
             self._rows[key],
             training.remaining(state),
@@ -282,6 +318,7 @@ class Progress:
             state.rate,
             state.growth_since,
             training.learned_curves.row(state.category),
+            restart_seconds([training.learned_curves.record_of(state.category)], Prior(restart_seconds=mean_seconds)),
         )
 
     # Results.
@@ -301,6 +338,11 @@ class Progress:
         if self._restart_seconds is None:
             self._restart_seconds = restart_seconds(self._training.learned_curves.learned.records)
         return self._restart_seconds
+
+    def restart_seconds_of(self, key: int) -> float:
+        """Return the learned cost of a restart of a job; the mean of all categories where its own is unknown."""
+        found = self._table.of([self._rows.get(key, 0)]).restart_seconds.item()
+        return self.restart_seconds if math.isnan(found) else found
 
     def view(self, key: int, has_eta: bool = True) -> JobProgressView:
         """Return the progress of a job; `has_eta=False` skips the ETA, which costs more than all the rest."""
@@ -366,6 +408,7 @@ class _Table:
             all_rows.growth_rate[at],
             all_rows.growth_since[at],
             all_rows.curve[at],
+            all_rows.restart_seconds[at],
         )
 
 
@@ -376,6 +419,7 @@ def _unknown(rows: int) -> ProgressColumns:
         np.full(rows, np.nan),
         np.full(rows, -NEVER),
         np.full(rows, LINEAR, dtype=np.int64),
+        np.full(rows, np.nan),
     )
 
 

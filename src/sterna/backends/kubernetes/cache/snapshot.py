@@ -20,15 +20,22 @@ import numpy.typing as npt
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
 from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.lifecycle.verdict import unsaved_since
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import MILLI, Assignment, Ints, Shape, Shapes
+from sterna.model.job import Resizing
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Floats
 
 _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
-         "evictor", "running_workers", "saves")  # fmt: skip
+         "evictor", "running_workers", "can_save", "may_preempt", "is_torchrun")  # fmt: skip
 _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
-           "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
+           "not_before", "counted_from", "unsaved_since", "resize_seconds", "spent",
+           "requested_seconds", "most_cores")  # fmt: skip
+_RENDEZVOUS_SECONDS = 1.0
+"""Estimated time without progress when workers of an elastic MPIJob join or leave. Workers that join parameter servers
+do not interrupt the others."""
 _NOTHING = Shapes((Shape(),))
 _MIN_ROWS = 64
 
@@ -42,6 +49,7 @@ class SnapshotHeader:
     last_event: float
     history: Callable[[], Floats]
     serving: Sequence[ServingPod] = ()
+    evicts_unsaved: bool = False
 
 
 class JobTable:
@@ -105,12 +113,14 @@ class JobTable:
     def _numbers(self, entry: JobEntry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> tuple[int, ...]:
         spec, persisted = entry.parsed_job.spec, entry.job.persisted
         shape = self._shape_ids.setdefault(entry.shape, len(self._shape_ids))
+        request = min(max(spec.request, spec.minimum), spec.maximum)
+        is_fixed = spec.resizing is Resizing.NONE
         return (
             entry.key,
             spec.priority,
-            spec.minimum,
-            spec.maximum,
-            min(max(spec.request, spec.minimum), spec.maximum),
+            request if is_fixed else spec.minimum,
+            request if is_fixed else spec.maximum,
+            request,
             entry.assignment.size,
             shape,
             persisted.promotions,
@@ -118,7 +128,9 @@ class JobTable:
             row_of.get(persisted.moved_from, -1),
             key_of.get(persisted.evictor, -1),
             entry.running_workers if persisted.counted_from is not None else 0,
-            persisted.saved_step >= 0 or not entry.shape.devices,
+            persisted.can_save,
+            persisted.may_preempt,
+            spec.resizing is Resizing.TORCHRUN,
         )
 
     # Columns.
@@ -136,14 +148,13 @@ class JobTable:
             self._keys = self._ints[0, self._order].tolist()
         columns: dict[str, npt.NDArray[Any]] = dict(zip(_INTS, self._ints[:, self._order], strict=True))
         columns.update(zip(_FLOATS, self._floats[:, self._order], strict=True))
-        is_waiting = (columns.pop("not_before") > now) & (columns["workers"] == 0)
-        columns["maximum"] = np.where(is_waiting, 0, columns["maximum"])
-        counted, started = columns.pop("counted_from"), columns.pop("started_at")
+        is_held = (columns["not_before"] > now) & (columns["workers"] == 0)
+        # A job that did not run well keeps nothing during its back-off; others keep their place.
+        columns["maximum"] = np.where(is_held & (columns["may_preempt"] == 0), 0, columns["maximum"])
+        counted = columns.pop("counted_from")
         columns["running_seconds"] = np.where(counted < NEVER, np.maximum(now - counted, 0.0), 0.0)
         columns["executed"] = columns["executed"] + columns["running_seconds"]
-        at_risk = (columns.pop("saves") == 0) & (started < NEVER)
-        since = np.maximum(columns.pop("saved_at"), np.where(at_risk, started, 0.0))
-        columns["unsaved"] = np.where(at_risk, np.maximum(now - since, 0.0), 0.0)
+        columns["unsaved"] = np.maximum(now - columns.pop("unsaved_since"), 0.0)
         return self._names, columns
 
     def encode_shapes(self, columns: dict[str, npt.NDArray[Any]]) -> Shapes:
@@ -173,10 +184,19 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
         _or(persisted.moved_at, -NEVER),
         persisted.not_before,
         _or(persisted.counted_from, NEVER),
-        _or(persisted.started_at, NEVER),
-        persisted.saved_at,
+        unsaved_since(persisted),
+        _resize_seconds(parsed_job),
+        persisted.spent,
+        _or(parsed_job.spec.deadline_seconds, math.nan),
         math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
+
+
+def _resize_seconds(parsed_job: ParsedJob) -> float:
+    """Return the cost of a resize in place; NaN: a resize is a restart."""
+    if parsed_job.spec.resizing is not Resizing.IN_PLACE:
+        return math.nan
+    return 0.0 if parsed_job.survives_replica_loss else _RENDEZVOUS_SECONDS
 
 
 def _or(value: float | None, otherwise: float) -> float:
@@ -198,6 +218,7 @@ def build_snapshot(
     held = workers * cost_table.worker[columns["shape"]] + (workers > 0) * cost_table.ps[columns["shape"]]
     columns["attained"] = columns["attained"] + seconds * held / MILLI
     columns.update(progress.columns(table.keys)._asdict())
+    _add_costs(columns, progress.restart_seconds)
     barred = columns["maximum"] < columns["minimum"]
     jobs = Jobs(ColumnSource(names, columns), barred if barred.any() else None)
     return Snapshot(
@@ -214,4 +235,16 @@ def build_snapshot(
         last_event=instant.last_event,
         serving=instant.serving,
         has_cpu_shares=bool((columns["cpu_share"] != 1.0).any()),
+        evicts_unsaved=instant.evicts_unsaved,
     )
+
+
+def _add_costs(columns: dict[str, npt.NDArray[Any]], mean_restart_seconds: float) -> None:
+    """Complete the cost of a resize.
+
+    torchrun restarts all processes at a resize, though in the same pods: that costs the unsaved work and a restart, and
+    is no resize in place for a job that cannot save.
+    """
+    restart = np.where(np.isnan(columns["restart_seconds"]), mean_restart_seconds, columns["restart_seconds"])
+    restarts_processes = (columns.pop("is_torchrun") > 0) & (columns["can_save"] > 0)
+    columns["resize_seconds"] = np.where(restarts_processes, columns["unsaved"] + restart, columns["resize_seconds"])

@@ -24,7 +24,7 @@ from sterna.backends.kubernetes.controllers.controller import Controller, presen
 from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
 from sterna.backends.kubernetes.lifecycle.replicas import Need, need_of
-from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind, judge, lost_seconds, record_checkpoint
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind, judge, record_checkpoint, stop_verdict
 from sterna.backends.kubernetes.pods.pod_builder import binding_of
 from sterna.kinds.labels import HOSTS, MAX_WORKERS, MIN_WORKERS
 from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
@@ -135,8 +135,7 @@ class MpiController(Controller):
         if any(pod.type == worker or not pod.is_terminated for pod in job.pods.values()):
             return False
         if job.persisted.started_at is not None:
-            job.persisted.lost_seconds += lost_seconds(job.persisted, now)
-            self._pods.runtime.stop(entry, now)
+            self._pods.apply_verdict(entry, stop_verdict(job.persisted, now), now)
             self._state.work_queue.enqueue(entry)
         if job.persisted.not_before > now:
             self._pods.timers.set(job.persisted.not_before, entry)
@@ -165,7 +164,7 @@ class MpiController(Controller):
         """
         replicas = {(replica.type, replica.ordinal): replica.node for replica in entry.replicas}
         bound = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
-        if entry.parsed_job.spec.resizing is Resizing.RESTART:
+        if entry.parsed_job.spec.resizing is not Resizing.IN_PLACE:
             return any(replicas.get(key, pod.node) != pod.node for key, pod in bound.items())
         worker = entry.parsed_job.spec.worker.type
         staying = [

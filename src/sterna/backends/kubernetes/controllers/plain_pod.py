@@ -25,9 +25,11 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     Verdict,
     VerdictKind,
     completion,
+    ignored_stop_request,
     is_done,
     judge,
     record_checkpoint,
+    stop_verdict,
 )
 from sterna.backends.kubernetes.pods.move_record import MoveRecord, move_record, record_name, redirect_patch
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
@@ -95,6 +97,8 @@ class PlainPodController(Controller):
             return [] if entry.writes_in_flight else [self._delete_record(entry)]  # a different pod of that name
         if pod is not None:
             record_checkpoint(entry.job.persisted, pod, now)
+            if ignored_stop_request(entry.job.persisted, pod):
+                entry.unsaved_attempt = pod.attempt
             if self._is_lost(pod):
                 self._state.pods.note_possible_deletion(pod.uid)  # a deletion from now on is not its user's
             elif not entry.replicas and pod.node and entry.move.record is None and not pod.is_deleting:
@@ -166,7 +170,8 @@ class PlainPodController(Controller):
             return self._delete_pod(entry, pod, now)
         if pod is not None:
             return []
-        self._pods.runtime.stop(entry, now)
+        if entry.job.persisted.started_at is not None:
+            self._pods.apply_verdict(entry, stop_verdict(entry.job.persisted, now), now)
         if entry.move.record is None:
             return self._handle_missing_record(entry, now)
         entry.move.draft = None

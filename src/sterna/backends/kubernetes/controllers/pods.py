@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.runtime_accounting import RuntimeAccounting, is_whole
+from sterna.backends.kubernetes.lifecycle.backoff import crash_loop_sentence
 from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
@@ -45,6 +47,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     VerdictKind,
     deadline_of,
     expires_at,
+    ignored_stop_request,
     judge,
     pods_to_delete,
     record_checkpoint,
@@ -52,6 +55,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
 from sterna.backends.kubernetes.pods.gang import ClusterDomain, gang_ranks
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
+from sterna.control.failures import CRASH_LOOP
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
@@ -75,7 +79,7 @@ class PodController(Controller):
     ) -> None:
         super().__init__(state)
         self.timers, self._domain = timers, domain
-        self.runtime = RuntimeAccounting(lambda: state.capacity.unit)
+        self.runtime = RuntimeAccounting(lambda: state.capacity.unit, state.progress.restart_seconds_of)
         self._recorder, self._on_job_event = recorder, on_job_event
 
     def reconcile(self, entry: JobEntry, now: float) -> list[Write]:
@@ -120,6 +124,8 @@ class PodController(Controller):
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
                 record_checkpoint(persisted, pod, now)
+            if pod.is_terminated and entry.ending_attempt != pod.attempt and ignored_stop_request(persisted, pod):
+                entry.unsaved_attempt = pod.attempt
         self.runtime.update(entry, now)
         self._state.work_queue.mark_row_stale(entry)
 
@@ -130,15 +136,35 @@ class PodController(Controller):
         if kind in (VerdictKind.COMPLETED, VerdictKind.FAILED):
             self.finish(entry, verdict, now)
         elif kind is VerdictKind.STOPPED:
-            self.runtime.stop(entry, now)
-            self._recorder.record_verdict(entry, verdict, now)
-            self._state.work_queue.request_round()
+            self._end_stopped_attempt(entry, verdict, now)
         elif kind in (VerdictKind.REPLACE, VerdictKind.RESTART):
             if not self._is_handled(entry, verdict):
                 self.restart(entry, verdict, now)
         elif (entry.verdict is not CONTINUE or entry.retry.count) and is_whole(entry):
             clear_verdict(entry)
             entry.retry.count, entry.retry.message = 0, ""
+
+    def _end_stopped_attempt(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+        """Record what an attempt that the scheduler stopped has shown: whether it ran well and whether it saved."""
+        persisted = entry.job.persisted
+        self._recorder.record_verdict(entry, verdict, now)
+        if self.runtime.runs_well(entry, now):
+            persisted.note_good_run()
+            persisted.failure_cause = ""
+        if entry.unsaved_attempt == persisted.attempt:
+            persisted.break_save(0.0)  # the verdict has counted the loss
+            self._recorder.record_broken_save(entry, verdict.lost_seconds, now)
+        elif persisted.can_save and persisted.step is not None:
+            persisted.resume_step = persisted.step
+        self.runtime.stop(entry, now)
+        self._state.work_queue.request_round()
+
+    def note_failure(self, entry: JobEntry, cause: str, exit_code: int | None, now: float) -> None:
+        """Record that the job failed by itself or that its pods were refused; `cause` begins a sentence."""
+        persisted = entry.job.persisted
+        persisted.note_failure(self.runtime.runs_well(entry, now), exit_code)
+        persisted.failure_cause, persisted.resume_step = cause, -1
+        persisted.reached_step = max(persisted.reached_step, -1 if persisted.step is None else persisted.step)
 
     def _is_handled(self, entry: JobEntry, verdict: Verdict) -> bool:
         """Return True if the attempt is being deleted already: a failed parameter server is deleted last and shows its
@@ -152,6 +178,10 @@ class PodController(Controller):
         """Count and report a restart of some or all replicas."""
         persisted = entry.job.persisted
         persisted.restarts += verdict.is_counted
+        if verdict.is_counted or (verdict.refused_by and verdict.kind is VerdictKind.RESTART):
+            self.note_failure(entry, verdict.cause, verdict.exit_code, now)
+            if persisted.failures >= CRASH_LOOP:
+                verdict = replace(verdict, sentence=f"{verdict.sentence} {crash_loop_sentence(persisted)}")
         persisted.not_before = max(persisted.not_before, verdict.not_before)
         for node in verdict.refused_by:
             self._state.capacity.distrust(node, now + _DISTRUST_SECONDS)
@@ -174,6 +204,8 @@ class PodController(Controller):
         """Mark the job as ended, which is final."""
         self.runtime.stop(entry, now)
         entry.job.persisted.ended_at = now
+        if verdict.exit_code is not None:
+            entry.job.persisted.exit_code = verdict.exit_code
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
         self._recorder.record_verdict(entry, verdict, now)

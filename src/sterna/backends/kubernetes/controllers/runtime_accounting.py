@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from sterna.backends.kubernetes.api.job import PodState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.control.restart_policy import ran_well
 from sterna.model.cluster import MILLI, ResourceKind
 
 
@@ -25,10 +26,19 @@ def is_whole(entry: JobEntry) -> bool:
 
 
 class RuntimeAccounting:
-    """Accrues run time of all jobs. `unit` returns the counted resource: devices, or CPUs in a cluster without."""
+    """Accrues run time of all jobs. `unit` returns the counted resource: devices, or CPUs in a cluster without;
+    `restart_seconds` the learned cost of a restart by job key."""
 
-    def __init__(self, unit: Callable[[], ResourceKind]) -> None:
-        self._unit = unit
+    def __init__(self, unit: Callable[[], ResourceKind], restart_seconds: Callable[[int], float]) -> None:
+        self._unit, self._restart_seconds = unit, restart_seconds
+
+    def runs_well(self, entry: JobEntry, now: float) -> bool:
+        """Return True if the current attempt has made progress or has run for a while without container restarts."""
+        persisted = entry.job.persisted
+        is_restarted = any(pod.restarts for pod in entry.job.pods.values())
+        ran = 0.0 if persisted.started_at is None or is_restarted else now - persisted.started_at
+        has_progressed = persisted.step is not None and persisted.step > persisted.reached_step
+        return ran_well(has_progressed, ran, self._restart_seconds(entry.key))
 
     def update(self, entry: JobEntry, now: float) -> None:
         """Start, continue or stop accruing, by the running pods."""
@@ -61,6 +71,7 @@ class RuntimeAccounting:
         self.accrue(entry, now)
         persisted = entry.job.persisted
         persisted.started_at = persisted.counted_from = None
+        persisted.reached_step = max(persisted.reached_step, -1 if persisted.step is None else persisted.step)
         entry.counted_workers = 0
 
     def suspend(self, entry: JobEntry, now: float) -> None:

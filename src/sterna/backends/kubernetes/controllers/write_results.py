@@ -144,9 +144,7 @@ class WriteResults:
             self._pods.finish(entry, verdict, now)
         elif result.status in (403, 404):
             self._count_rejection(entry, now)
-            self._back_off(
-                entry, f"the API server refuses its pods ({_server_message(result)})", "it is asked again", now
-            )
+            self._back_off(entry, _refusal(result), "it is asked again", now)
         else:
             entry.retry.at = now + _FIRST_RETRY_SECONDS
         self._state.work_queue.enqueue(entry)
@@ -162,6 +160,8 @@ class WriteResults:
         wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (entry.retry.count - 1), _MAX_BACKOFF_SECONDS)
         entry.retry.message = f"waits: {what}; {then}."
         if entry.job.persisted.started_at is None or not replaces_in_place(entry.parsed_job):
+            if entry.job.persisted.not_before <= now:  # the other pods of the gang are no further failures
+                self._pods.note_failure(entry, what, None, now)
             entry.job.persisted.not_before = now + wait
             self._pods.unassign(entry, now)
         else:
@@ -262,6 +262,18 @@ class WriteResults:
 def is_not_leader(result: WriteResult) -> bool:
     """Return True if the write was rejected because another operator leads, which is unrelated to the object."""
     return result.reason == NOT_LEADER or FENCE in result.message
+
+
+def _refusal(result: WriteResult) -> str:
+    """Return why the API server refused a pod, and what to do, as the beginning of a sentence."""
+    message = _server_message(result)
+    if "quota" in message:
+        advice = "; free a part of the quota or raise it"
+    elif "admission webhook" in message:
+        advice = "; change the pod template as the webhook demands"
+    else:
+        advice = ""
+    return f"the API server refuses its pods ({message}){advice}"
 
 
 def _server_message(result: WriteResult) -> str:

@@ -58,7 +58,7 @@ class Steps(NamedTuple):
 
 def replaces_in_place(parsed_job: ParsedJob) -> bool:
     """Return True if single replicas may be added, removed and replaced while the others train; else all restart."""
-    return parsed_job.spec.resizing is not Resizing.RESTART or parsed_job.survives_replica_loss
+    return parsed_job.spec.resizing in (Resizing.IN_PLACE, Resizing.TORCHRUN) or parsed_job.survives_replica_loss
 
 
 def need_of(parsed_job: ParsedJob, replica_type: str) -> Need:

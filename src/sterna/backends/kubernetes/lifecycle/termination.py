@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from sterna.backends.kubernetes.api.job import PodRow
+from sterna.control.failures import describe_exit
 
 LOST_CODE = 137
 """Exit code of a container that its runtime lost track of."""
@@ -86,5 +87,6 @@ def termination_message(pod: PodRow) -> str:
         return f"{who} was lost on {pod.node}: it left no exit record"
     if pod.exit_code is None:
         return f"{who} ended: {pod.reason}"
-    reason = f" ({pod.reason})" if pod.reason not in ("", "Error") else ""
-    return f"{who} ended with exit code {pod.exit_code}{reason}"
+    if pod.reason in ("", "Error"):
+        return f"{who} ended with {describe_exit(pod.exit_code)}"
+    return f"{who} ended with exit code {pod.exit_code} ({pod.reason})"

@@ -8,7 +8,7 @@ back-off and deadlines are Kubeflow's, except that what the cluster did to a pod
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -19,6 +19,7 @@ from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
+from sterna.control.job_state import SaveEvidence
 from sterna.control.restart_policy import backoff_seconds, has_restarts_left, leading_type, may_restart
 from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from sterna.model.job import RestartPolicy
@@ -61,6 +62,8 @@ class Verdict:
     not_before: float = 0.0
     """Earliest restart, for `PersistedState.not_before`."""
     exit_code: int | None = None
+    cause: str = ""
+    """Beginning of a sentence about the pod that failed, for `PersistedState.failure_cause`."""
     refused_by: frozenset[str] = frozenset()
     """Nodes whose kubelets rejected a pod."""
     lost_seconds: float = 0.0
@@ -96,11 +99,20 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     if limit is not None and any(pod.restarts for pod in present) and restarts >= max(limit, 1):
         return _backoff_exceeded(job, "its containers were restarted too often", None, now)
     if not job.pods and job.persisted.started_at is not None:
-        lost = lost_seconds(job.persisted, now)
-        return Verdict(
-            VerdictKind.STOPPED, sentence=_stop_sentence(job.persisted, lost), lost_seconds=lost, until=deadline
-        )
+        return stop_verdict(job.persisted, now, deadline)
     return CONTINUE if deadline == NEVER else Verdict(until=deadline)
+
+
+def stop_verdict(persisted: PersistedState, now: float, deadline: float = NEVER) -> Verdict:
+    """Return the verdict on an attempt that was stopped, whose pods are gone.
+
+    What a job has lost that only declares a checkpoint is unknown until its next attempt reports a step.
+    """
+    at_risk = lost_seconds(persisted, now)
+    lost = 0.0 if persisted.save is SaveEvidence.DECLARED else at_risk
+    return Verdict(
+        VerdictKind.STOPPED, sentence=_stop_sentence(persisted, at_risk, lost), lost_seconds=lost, until=deadline
+    )
 
 
 def completion(job: KubeJob) -> Verdict:
@@ -143,10 +155,12 @@ def record_checkpoint(persisted: PersistedState, pod: PodRow, now: float) -> boo
     report = _termination_report(pod)
     if report is None or not pod.is_terminated:
         return False
+    is_asked = report.saved and pod.is_deleting
+    persisted.note_evidence(SaveEvidence.REGISTERED if is_asked else SaveEvidence.SAVED)
     persisted.saved_step = max(persisted.saved_step, report.step if report.step is not None else -1)
     if report.at is not None and math.isfinite(report.at):
         persisted.saved_at = max(persisted.saved_at, min(report.at, now))
-    if report.saved and pod.is_deleting and pod.index == 0 and persisted.saved_attempt != pod.attempt:
+    if is_asked and pod.index == 0 and persisted.saved_attempt != pod.attempt:
         persisted.saved_at, persisted.saved_attempt = max(persisted.saved_at, now), pod.attempt
     return report.saved
 
@@ -156,6 +170,24 @@ def lost_seconds(persisted: PersistedState, ended_at: float) -> float:
     if persisted.started_at is None or persisted.saved_attempt == persisted.attempt:
         return 0.0
     return max(0.0, ended_at - max(persisted.saved_at, persisted.started_at))
+
+
+def unsaved_since(persisted: PersistedState) -> float:
+    """Return the time from which a stop loses work; `NEVER` if it loses none: it does not run, or saves on request."""
+    if persisted.started_at is None or persisted.save is SaveEvidence.REGISTERED:
+        return NEVER
+    return max(persisted.saved_at, persisted.started_at)
+
+
+def ignored_stop_request(persisted: PersistedState, pod: PodRow) -> bool:
+    """Return True if the first worker of a job that saves on request ended after one without a checkpoint."""
+    is_asked = pod.is_terminated and pod.is_deleting and not pod.disruption and pod.index == 0
+    return (
+        is_asked
+        and pod.state is not PodState.SUCCEEDED
+        and persisted.save is SaveEvidence.REGISTERED
+        and persisted.saved_attempt != pod.attempt == persisted.attempt
+    )
 
 
 def conditions_in(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -296,10 +328,12 @@ def _backoff_exceeded(job: KubeJob, how: str, exit_code: int | None, now: float)
     )
 
 
-def _stop_sentence(persisted: PersistedState, lost: float) -> str:
+def _stop_sentence(persisted: PersistedState, at_risk: float, lost: float) -> str:
     if persisted.saved_attempt == persisted.attempt:
         at = f" at step {persisted.saved_step}" if persisted.saved_step >= 0 else ""
         return f"saved its work{at} and stopped."
+    if lost < at_risk:
+        return f"stopped; its next start shows whether its checkpoint holds the last {at_risk:.0f} s of work."
     return f"stopped; {lost:.0f} s of work are lost: it did not say that it saved before it ended."
 
 
@@ -323,14 +357,17 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
     refused_by = frozenset(pod.node for pod in failed if termination_cause(pod) is TerminationCause.REJECTED)
     wait = wait_seconds(job.persisted.restarts + 1) if own else REJECTION_WAIT_SECONDS if refused_by else 0.0
     is_single = replaces_in_place(parsed_job)
+    others = f" and {len(failed) - 1} more failed" if len(failed) > 1 else ""
+    cause = f"{termination_message(own[0] if own else failed[0])}{others}"
     return Verdict(
         VerdictKind.REPLACE if is_single else VerdictKind.RESTART,
         tuple((pod.type, pod.index) for pod in failed) if is_single else (),
         f"{spec.kind}Restarting",
-        _restart_sentence(job, failed, own, wait, is_single),
+        _restart_sentence(job, cause, bool(own), wait, is_single),
         bool(own),
         now + wait if wait else 0.0,
         own[0].exit_code if own else None,
+        cause,
         refused_by,
         0.0 if is_single else lost_seconds(job.persisted, now),
         deadline,
@@ -346,14 +383,14 @@ def _policy(parsed_job: ParsedJob, pod: PodRow) -> RestartPolicy:
     return parsed_job.spec.restart_of(parsed_job.framework_name(pod.type, pod.index)[0])
 
 
-def _restart_sentence(
-    job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow], wait: float, is_single: bool
-) -> str:
-    first = own[0] if own else next(iter(failed))
-    others = f" and {len(failed) - 1} more failed" if len(failed) > 1 else ""
+def _restart_sentence(job: KubeJob, cause: str, is_counted: bool, wait: float, is_single: bool) -> str:
     what = "it is replaced" if is_single else "all of it is started again"
     when = f" in {wait:g} s" if wait else ""
+    counted = f" ({restart_number(job, job.persisted.restarts + 1)})" if is_counted else ""
+    return f"{cause}; {what}{when}{counted}."
+
+
+def restart_number(job: KubeJob, restarts: int) -> str:
+    """Return `restart 2 of 6`."""
     limit = job.parsed_job.spec.backoff_limit
-    most = f" of {limit}" if limit is not None else ""
-    counted = f" (restart {job.persisted.restarts + 1}{most})" if own else ""
-    return f"{termination_message(first)}{others}; {what}{when}{counted}."
+    return f"restart {restarts} of {limit}" if limit is not None else f"restart {restarts}"

@@ -154,7 +154,7 @@ class Monitor:
         for known in list(self._pods.values()):
             if known.reader is not None:
                 reports = known.reader.poll()
-                if reports:
+                if reports or known.reader.saves_on_request:
                     self._take(known, reports)
         self._convergence.forget_silent(now)
         self._send(now)
@@ -187,7 +187,8 @@ class Monitor:
 
     def _pass_on(self, known: _Followed, reports: Sequence[SourceReport]) -> None:
         meta = known.pod.metadata
-        self._outbox.take(meta.uid, meta.namespace, meta.name, _is_first(known.pod), reports)
+        saves = known.reader is not None and known.reader.saves_on_request
+        self._outbox.take(meta.uid, meta.namespace, meta.name, _is_first(known.pod), reports, saves)
 
     def _metric_samples(self, pod: NodePod, reports: Sequence[SourceReport]) -> Iterator[MetricSample]:
         metric, key = progress_of(pod).metric, f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -49,8 +49,15 @@ class _PodQueue:
     waiting: list[SourceReport] = field(default_factory=list)
     sent: list[SourceReport] = field(default_factory=list)
     gone_at: float | None = None
+    saves_on_request: bool = False
+    is_unannounced: bool = False
+    """`saves_on_request` has become true and was not sent yet."""
     is_urgent: bool = False
     """An unsent report is about a checkpoint or the end of the job."""
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.waiting) or self.is_unannounced
 
     def least_seconds(self, at: float) -> float:
         if not self.is_first:
@@ -86,11 +93,21 @@ class Outbox:
         self._memory = ""
         self._sending: list[tuple[_PodQueue, list[SourceReport]]] = []
 
-    def take(self, uid: str, namespace: str, name: str, is_first: bool, reports: Iterable[SourceReport]) -> None:
-        """Queue reports of a pod."""
+    def take(
+        self,
+        uid: str,
+        namespace: str,
+        name: str,
+        is_first: bool,
+        reports: Iterable[SourceReport],
+        saves_on_request: bool = False,
+    ) -> None:
+        """Queue reports of a pod; `saves_on_request` is sent with them and with all later ones."""
         queue = self._queues.get(uid)
         if queue is None:
             queue = self._queues[uid] = _PodQueue(uid, namespace, name, is_first)
+        if saves_on_request and not queue.saves_on_request:
+            queue.saves_on_request = queue.is_unannounced = True
         for report in reports:
             queue.take(_limit_metrics(report))
 
@@ -107,13 +124,13 @@ class Outbox:
         for queue in self._queues.values():
             if queue.held is not None and now - queue.held.at >= queue.least_seconds(now):
                 queue.flush_held()
-            if queue.waiting:
+            if queue.has_news:
                 wait_seconds = min(wait_seconds, _LEAST_SECONDS if queue.is_urgent else queue.least_seconds(now))
         return self.has_news and now - last_at >= wait_seconds
 
     @property
     def has_news(self) -> bool:
-        return any(queue.waiting for queue in self._queues.values())
+        return any(queue.has_news for queue in self._queues.values())
 
     def batch(self, now: float) -> Batch | None:
         """Build the next batch, at most one request; None if there is nothing to send."""
@@ -121,12 +138,15 @@ class Outbox:
         self._sending, room = [], MOST_BYTES // _REPORT_BYTES
         for queue in self._queues.values():
             reports = queue.waiting[:room]
-            if reports:
+            if reports or queue.is_unannounced:
                 self._sending.append((queue, reports))
                 room -= len(reports)
         if not self._sending:
             return None
-        pods = [PodReports(queue.uid, queue.namespace, queue.name, reports) for queue, reports in self._sending]
+        pods = [
+            PodReports(queue.uid, queue.namespace, queue.name, reports, queue.saves_on_request)
+            for queue, reports in self._sending
+        ]
         return Batch(self._node, now, self._memory, pods)
 
     def confirm_batch(self) -> None:
@@ -134,7 +154,7 @@ class Outbox:
         for queue, reports in self._sending:
             del queue.waiting[: len(reports)]
             queue.sent = _thin_out([*queue.sent, *reports], _KEPT)
-            queue.is_urgent = False
+            queue.is_urgent = queue.is_unannounced = False
         self._sending = []
 
     def resend_to(self, memory: str) -> None:
@@ -142,6 +162,7 @@ class Outbox:
         self._memory, self._sending = memory, []
         for queue in self._queues.values():
             queue.waiting, queue.sent = [*queue.sent, *queue.waiting], []
+            queue.is_unannounced = queue.saves_on_request
 
     def _forget(self, now: float) -> None:
         gone = [

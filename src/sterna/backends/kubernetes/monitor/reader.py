@@ -55,6 +55,11 @@ class PodReader:
         self._saved_at = max([self._saved_at, *(report.at for report in found if report.saved)])
         return found + (self._last_checkpoint() if is_last else [])
 
+    @property
+    def saves_on_request(self) -> bool:
+        """True if a process of the pod has registered a function that saves when it is asked to stop."""
+        return self._reader.has_registered
+
     def close(self) -> None:
         self._reader.close()
 

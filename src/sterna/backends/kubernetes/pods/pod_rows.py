@@ -169,6 +169,8 @@ def _fill_job_fields(row: PodRow, pod: Pod) -> None:
     main = _main(pod)
     ended = main.state.terminated if main else None
     row.exit_code = ended.exit_code if ended else None
+    before = main.last_state.terminated if main else None
+    row.last_exit_code = before.exit_code if before else None
     row.disruption = intern(disruption_reason(pod)) if status.conditions else ""
     row.withheld = _pending_resize(pod) if status.conditions else None
     row.restarts = sum(each.restart_count for each in status.container_statuses)

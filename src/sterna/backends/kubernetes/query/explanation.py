@@ -31,7 +31,15 @@ def explain_job(job: JobView, events: list[ExplainedEvent], rules: PolicyView, n
     """Return the document of `sterna explain`, without a round: a cluster keeps none."""
     state = "ended" if job.state in ("completed", "failed") else _EVENT_KINDS.get(job.state, job.state)
     return Explanation(
-        job.name, rules.policy, rules.placement, None, max(0.0, now - job.submitted_at), state, events, []
+        job.name,
+        rules.policy,
+        rules.placement,
+        None,
+        max(0.0, now - job.submitted_at),
+        state,
+        events,
+        [],
+        started_at=job.submitted_at,
     )
 
 

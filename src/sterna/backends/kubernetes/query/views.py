@@ -182,7 +182,8 @@ def _exit_code(facts: _Facts, state: str) -> int | None:
     codes = [row.exit_code for row in facts.rows if row.exit_code is not None]
     if state == "completed":
         return 0 if codes else None
-    return next((code for code in codes if code), None) if state == "failed" else None
+    last = facts.memory.exit_code if facts.memory.failures or state == "failed" else None
+    return next((code for code in codes if code), last) if state in ("failed", "waiting") else None
 
 
 def _replica(row: PodRow) -> ReplicaView:

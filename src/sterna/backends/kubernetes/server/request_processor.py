@@ -55,16 +55,7 @@ class RequestProcessor:
         """Process progress reports and move requests that arrived since the last call. Called by the loop."""
         batches = self.endpoints.batches.take()
         if batches:
-            state = self._state
-            news = state.progress.take(batches, state.pods.find, now)
-            if news:
-                state.work_queue.request_round()
-            for uid in {pod.uid for batch in batches for pod in batch.pods}:
-                found = state.pods.find(uid)
-                entry = state.entries.get(found[0].key) if found is not None else None
-                if entry is not None:
-                    state.work_queue.mark_row_stale(entry)
-                    self._backend.status_writer.on_progress(entry, now)
+            self._backend.take_reports(batches, now)
         requests = self.endpoints.move_requests.take()
         if requests:
             self._moves.apply(requests, now)

@@ -50,9 +50,12 @@ class EventRecorder:
 
     # Decisions and verdicts.
 
-    def record_decision(self, entry: JobEntry, reason: Reason, now: float) -> None:
+    def record_decision(self, entry: JobEntry, reason: Reason, now: float, loss: str = "") -> None:
         if reason.code in _RECORDED_CODES:
-            self._add(self._builder.decision(entry.job, reason, now))
+            self._add(self._builder.decision(entry.job, reason, now, loss))
+
+    def record_broken_save(self, entry: JobEntry, lost_seconds: float, now: float) -> None:
+        self._add(self._builder.broken_save(entry.job, lost_seconds, now))
 
     def record_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Record a verdict, and the exit of one failed pod that caused it."""

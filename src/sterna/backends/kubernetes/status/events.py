@@ -15,10 +15,13 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_facts import describe_labels
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.termination import termination_message
-from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind, unsaved_since
 from sterna.kinds.parsed_job import JobRef
+from sterna.model.plan import Action, ActionKind
 from sterna.model.reason import Code, Reason
 
 CONTROLLER = "sterna.dev/operator"
@@ -83,12 +86,22 @@ class EventBuilder:
 
     # Decisions and verdicts.
 
-    def decision(self, job: KubeJob, reason: Reason, now: float) -> Write:
-        """Build a Scheduled, Resized, Moved, Stopped, Shared or Waiting event with the reason's sentence."""
+    def decision(self, job: KubeJob, reason: Reason, now: float, loss: str = "") -> Write:
+        """Build a Scheduled, Resized, Moved, Stopped, Shared or Waiting event with the reason's sentence and `loss`, a
+        sentence about the work that the change loses."""
         word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
         kind = WARNING if reason.code in _UNSCHEDULABLE_CODES else NORMAL
         sentence = describe_labels(reason.sentence, job.parsed_job.needs.required)
-        return self.event(job.parsed_job.ref, word, action, sentence, now, kind)
+        kind = WARNING if loss else kind
+        return self.event(job.parsed_job.ref, word, action, f"{sentence} {loss}".strip(), now, kind)
+
+    def broken_save(self, job: KubeJob, lost_seconds: float, now: float) -> Write:
+        """Build the event about a job that had said that it can save and has lost its work in a stop."""
+        note = (
+            f"Lost {lost_seconds:.0f} s of work: the job had said that it can save, was stopped, and did not resume. "
+            "From now on it counts as a job that cannot save; correct its save and submit it again."
+        )
+        return self.event(job.parsed_job.ref, "CheckpointMissing", "Watch", note, now, WARNING)
 
     def verdict(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
         """Build an event such as `TFJobSucceeded`, `TFJobRestarting` or `Stopped`; None for `CONTINUE`."""
@@ -142,6 +155,19 @@ class EventBuilder:
             Verb.MERGE, EVENTS, created.namespace, created.name, msgspec.json.encode(series), urgency=Urgency.EVENT,
             slot=f"event/{created.namespace}/{created.name}",
         )  # fmt: skip
+
+
+def loss_sentence(entry: JobEntry, action: Action | None, now: float) -> str:
+    """Return the work that an action on a running job will lose, as a sentence; empty if it loses none."""
+    if action is None or action.kind is ActionKind.SET_CPU_SHARE:
+        return ""
+    if action.kind is not ActionKind.STOP and replaces_in_place(entry.parsed_job):
+        return ""
+    lost = now - unsaved_since(entry.job.persisted)
+    if lost < 1.0:
+        return ""
+    price = f"; the change costs {action.price:.0f} device-seconds in all" if action.price else ""
+    return f"It loses {lost:.0f} s of work that is in no checkpoint{price}."
 
 
 def event_name(ref: JobRef, reason: str, note: str) -> str:

@@ -19,6 +19,7 @@ import msgspec
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.progress import JobProgressView
+from sterna.backends.kubernetes.lifecycle.backoff import pod_start_error, waiting_sentence
 from sterna.backends.kubernetes.lifecycle.conditions import (
     Subject,
     conditions_of,
@@ -80,7 +81,10 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
         return {**old, "sterna": persisted_fields(job.persisted)}
     spec, persisted, verdict = job.parsed_job.spec, job.persisted, given.verdict
     phase = phase_of(job, given.replicas, now, verdict.kind)
-    sentence = sentence_of(job, given, phase)
+    scheduling = scheduling_of(bool(given.replicas), given.reason, given.sentence)
+    if not given.replicas:
+        scheduling = scheduling._replace(sentence=waiting_sentence(job, scheduling.sentence, now))
+    sentence = sentence_of(job, given, phase, scheduling.sentence, now)
     live = [pod for _, pod in sorted(job.pods.items()) if not (pod.is_terminated or pod.is_deleting)]
     workers = [pod for pod in live if pod.type == spec.worker.type]
     status: dict[str, Any] = {
@@ -93,7 +97,7 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
             Subject(spec.kind, spec.name),
             phase,
             sentence,
-            scheduling_of(bool(given.replicas), given.reason, given.sentence),
+            scheduling,
             now,
             verdict.reason if phase.is_over else "",
         ),
@@ -128,29 +132,21 @@ def invalid_status(
     }  # fmt: skip
 
 
-def sentence_of(job: KubeJob, given: StatusInput, phase: JobPhase) -> str:
-    """Return the sentence of a status: the verdict, what keeps pods from starting, or the last decision."""
+def sentence_of(job: KubeJob, given: StatusInput, phase: JobPhase, scheduling: str, now: float) -> str:
+    """Return the sentence of a status: the back-off, the verdict, what keeps pods from starting, or `scheduling`, the
+    last decision."""
     verdict = given.verdict
+    if phase is JobPhase.RESTARTING and not given.replicas and job.persisted.failures:
+        return scheduling
     if verdict.sentence and verdict.kind is not VerdictKind.CONTINUE:
         return verdict.sentence
     if phase is JobPhase.SUSPENDED:
         return "is suspended; set suspend to false to let it run."
-    if phase in (JobPhase.STARTING, JobPhase.RESTARTING) and (failure := pod_start_error(job)):
+    if phase is not JobPhase.STOPPING and (failure := pod_start_error(job)):
         return failure
-    if given.sentence:
-        return given.sentence
-    if phase is JobPhase.STARTING and not job.pods:
+    if phase is JobPhase.STARTING and not job.pods and not given.sentence:
         return "waits: its place is being cleared by those who leave it."
-    return scheduling_of(bool(given.replicas), given.reason).sentence
-
-
-def pod_start_error(job: KubeJob) -> str:
-    """Return a sentence if the kubelet reports why a bound pod does not start (`ErrImagePull`, ..), else nothing."""
-    for key in sorted(job.pods):
-        pod = job.pods[key]
-        if pod.state is PodState.PENDING and pod.reason not in ("", "ContainerCreating", "PodInitializing"):
-            return f"waits: {pod.type}-{pod.index} cannot start on {pod.node or 'its node'} yet ({pod.reason})."
-    return ""
+    return scheduling
 
 
 # Fields.

@@ -17,6 +17,7 @@ from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import WroteStatus
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
+from sterna.backends.kubernetes.lifecycle.backoff import pod_start_error, waiting_sentence
 from sterna.backends.kubernetes.lifecycle.conditions import INVALID, end_condition
 from sterna.backends.kubernetes.lifecycle.phase import JobPhase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
@@ -25,7 +26,6 @@ from sterna.backends.kubernetes.status.status import (
     StatusStorage,
     annotations_write,
     invalid_status,
-    pod_start_error,
     status_of,
     status_storage,
     status_write,
@@ -95,7 +95,7 @@ class StatusWriter:
             if state.phase != phase.value:
                 self._schedule_at(entry, now, Urgency.VERDICT)
             return
-        if phase is JobPhase.WAITING and entry.reason is None and not self._sentence(entry):
+        if phase is JobPhase.WAITING and entry.reason is None and not self._sentence(entry, now):
             return  # no round has decided about it yet
         code = entry.reason.code if entry.reason is not None and phase is JobPhase.WAITING else None
         if code in UNSCHEDULABLE_CODES and state.code != code:
@@ -111,7 +111,7 @@ class StatusWriter:
             self._schedule_at(entry, state.next_since + delay, urgency)
         elif durable_fields(entry.job.persisted) != state.durable_fields:
             self._schedule_at(entry, max(now, state.written_at) + _DURABLE_FIELDS_SECONDS, Urgency.STATUS)
-        elif self._sentence(entry) != state.sentence:
+        elif self._sentence(entry, now) != state.sentence:
             self._schedule_at(entry, max(now + _WAITING_SECONDS, state.written_at + _SENTENCE_SECONDS), Urgency.STATUS)
 
     def restore(self, entry: JobEntry) -> None:
@@ -180,7 +180,7 @@ class StatusWriter:
         status = status_of(job, self._status_input(entry, phase), now)
         state.phase = state.next_phase = phase.value
         state.sentence, state.written_at, state.durable_fields = (
-            self._sentence(entry),
+            self._sentence(entry, now),
             now,
             durable_fields(job.persisted),
         )
@@ -231,12 +231,15 @@ class StatusWriter:
         view = self._state.progress.view(entry.key, phase is JobPhase.RUNNING)
         is_worded = bool(entry.retry.message) or (entry.reason is not None and entry.sentence != entry.reason.sentence)
         return StatusInput(
-            entry.replicas, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view
+            entry.replicas, entry.reason, _decision_sentence(entry) if is_worded else "", entry.verdict, view
         )
 
-    def _sentence(self, entry: JobEntry) -> str:
+    def _sentence(self, entry: JobEntry, now: float) -> str:
         """Return the sentence beside the verdict."""
-        return entry.retry.message or entry.sentence
+        sentence = _decision_sentence(entry)
+        if not entry.replicas:
+            return waiting_sentence(entry.job, sentence, now)
+        return pod_start_error(entry.job) or sentence
 
     def _storage(self, entry: JobEntry) -> StatusStorage:
         return status_storage(entry.parsed_job.ownership, entry.parsed_job.ref.resource not in self._foreign)
@@ -273,6 +276,10 @@ class StatusWriter:
             self._schedule_at(entry, now, Urgency.STATUS)
         elif state.is_end_written and state.due_at == NEVER and not state.writes_in_flight:
             self._state.compact(entry)
+
+
+def _decision_sentence(entry: JobEntry) -> str:
+    return entry.retry.message or entry.sentence
 
 
 class _StatusOnly(msgspec.Struct):

@@ -13,12 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sterna.backends.local.jobs.checkpoints import LEAST_LOSS_SECONDS, note_checkpoint, runs_well
 from sterna.backends.local.jobs.completion import AttemptResult, ProcessExit, after_failure, is_complete, is_done
 from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.jobs.reconciler import AttemptReconciler, count_run_time
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import COMPLETED, ENDED, FAILED, AttemptRecord, ReplicaRecord
+from sterna.control.failures import backoff_sentence, describe_exit
+from sterna.control.job_state import SaveEvidence
 from sterna.control.restart_policy import backoff_seconds
 from sterna.model.cluster import NOWHERE
 
@@ -87,8 +90,8 @@ class ExitHandler:
             record.cpu_seconds += ending.cpu_seconds
             attempt.ended_at = max(attempt.ended_at, ending.at)
             if ending.saved:
-                record.saved_at = max(record.saved_at, ending.at)
-                record.saved_step = step if step is not None else -1
+                note_checkpoint(record, ending.at, step)
+                record.note_evidence(SaveEvidence.REGISTERED)
         if replica.group:
             with suppress(OSError):  # an empty group that stays is harmless, and is removed with the daemon's
                 self._deps.groups.remove(replica.node, replica.group)
@@ -109,7 +112,7 @@ class ExitHandler:
         return ending.asked or replica.leaving or bool(attempt.stopping)
 
     def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: ProcessExit) -> None:
-        how = "was lost: it left no exit record" if ending.lost else f"ended with code {ending.code}"
+        how = "was lost: it left no exit record" if ending.lost else f"ended with {describe_exit(ending.code)}"
         if ending.why:
             how = f"could not be started: {ending.why.removesuffix('.')}"
         if self._reconciler.drop(job, attempt, replica):
@@ -145,6 +148,7 @@ class ExitHandler:
         verdict = self._verdict(job, attempt)
         if verdict is not AttemptResult.COMPLETED and not record.deleting:
             self._count_lost(job, attempt)
+            self._note_run(job, attempt, verdict)
         if record.deleting:
             self.forget(job)
         elif verdict is AttemptResult.COMPLETED:
@@ -154,7 +158,7 @@ class ExitHandler:
         elif verdict is AttemptResult.FAILED:
             self._finish(job, FAILED, attempt.exit_code, self._why_failed(job, attempt))
         elif verdict is AttemptResult.RESTART:
-            self._schedule_restart(job, attempt)
+            self._schedule_restart(job)
         else:
             self._queue_job(job, attempt)
 
@@ -169,28 +173,47 @@ class ExitHandler:
         """Count the work since the last checkpoint as lost, unless a replica saved after the stop request."""
         if any(replica.saved for replica in attempt.replicas) or not attempt.ended_at:
             return
-        since = max(job.record.saved_at, attempt.started_at)
-        lost = max(0.0, attempt.ended_at - since)
+        record = job.record
+        lost = max(0.0, attempt.ended_at - max(record.saved_at, attempt.started_at))
+        is_noted = bool(attempt.stopping) and not attempt.failed and lost >= LEAST_LOSS_SECONDS
+        sentence = "it did not say that it saved before it ended."
         with self._store.lock:
-            job.record.lost_seconds += lost
-        if attempt.stopping and not attempt.failed and lost >= 1.0:
-            sentence = f"lost {lost:.0f} s of work: it did not say that it saved before it ended."
-            self._store.note(job.name, "lost", sentence)
+            if is_noted and attempt.registered and record.can_save:
+                record.break_save(lost)
+                sentence = "it said that it saves when it is asked to stop, and did not; "
+                sentence += "from now on it counts as a job that cannot save."
+            else:
+                record.lost_seconds += lost
+        if is_noted:
+            self._store.note(job.name, "lost", f"lost {lost:.0f} s of work: {sentence}")
+
+    def _note_run(self, job: LocalJob, attempt: AttemptRecord, verdict: AttemptResult) -> None:
+        """Record how an attempt went that did not complete the job, and where the next one should go on."""
+        record, until = job.record, attempt.ended_at or self._store.clock()
+        with self._store.lock:
+            is_good = runs_well(self._store, job, attempt, until)
+            if verdict is not AttemptResult.STOPPED:
+                has_run = any(replica.pid for replica in attempt.replicas)  # the machine is to blame for a lost exit
+                record.note_failure(is_good or (attempt.lost and has_run), None if attempt.lost else attempt.exit_code)
+            elif is_good:
+                record.note_good_run()
+            if verdict is AttemptResult.STOPPED and record.can_save:
+                record.resume_step = attempt.top_step
+            record.reached_step = max(record.reached_step, attempt.top_step)
 
     def _why_failed(self, job: LocalJob, attempt: AttemptRecord) -> str:
         record = job.record
         again = f" after {record.restarts} restarts" if record.restarts else ""
         policy = record.spec.restart_of(attempt.failed_type).value
-        return f"failed with exit code {attempt.exit_code}{again} (restart policy {policy})."
+        return f"failed with {describe_exit(attempt.exit_code)}{again} (restart policy {policy})."
 
-    def _schedule_restart(self, job: LocalJob, attempt: AttemptRecord) -> None:
+    def _schedule_restart(self, job: LocalJob) -> None:
         record, now = job.record, self._store.clock()
         with self._store.lock:
             record.restarts += 1
-            wait = backoff_seconds(record.restarts, self._backoff.first_seconds, self._backoff.max_seconds)
+            wait = backoff_seconds(record.failures, self._backoff.first_seconds, self._backoff.max_seconds)
             record.not_before, record.waiting_since = now + wait, now
-            why = "its exit was not recorded" if attempt.lost else f"exit code {attempt.exit_code}"
-            record.reason = f"waits {wait:g} s before it is tried again ({why})."
+            record.reason = backoff_sentence(record, now)
             self._store.assign(job, NOWHERE)
             self._store.save_later(job)
         self._store.note(job.name, "restarting", record.reason)

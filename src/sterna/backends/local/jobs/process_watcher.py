@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from sterna.backends.local.jobs.checkpoints import inspect_declared_checkpoint, note_checkpoint, note_reports
 from sterna.backends.local.jobs.completion import LOST_CODE, ProcessExit
 from sterna.backends.local.jobs.exits import ExitHandler
 from sterna.backends.local.jobs.launching import LocalDeps
@@ -19,6 +20,7 @@ from sterna.backends.local.kernel.wakeups import Wakeups
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, INTENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.backends.local.supervisor.launcher import ReplicaPhase, ReplicaState
+from sterna.control.job_state import SaveEvidence
 from sterna.control.progress_tracker import ProgressReport, SpeedSample
 from sterna.errors import Retry
 from sterna.progress.reader import ProgressReader
@@ -107,7 +109,9 @@ class ProcessWatcher:
     def _note_saved(self, job: LocalJob, folder: Path) -> None:
         """Note the last checkpoint that it made by itself."""
         with self._store.lock:
-            job.record.saved_at = max(job.record.saved_at, last_saved_at(folder))
+            if at := last_saved_at(folder):
+                note_checkpoint(job.record, at)
+            inspect_declared_checkpoint(job.record)
 
     def _watch(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
         """Watch a running replica for its exit and its reports."""
@@ -153,13 +157,34 @@ class ProcessWatcher:
 
     def read_reports(self) -> set[int]:
         """Read new reports; return the keys of jobs about which rules may decide differently now."""
-        heard = []
+        heard, registered = [], set()
         for name, (job, _, reader) in list(self._readers.items()):
             reports = reader.poll()
+            if self._note_registration(job, reader):
+                registered.add(job.key)
             if reports:
                 heard.append((job, _to_reports(reports)))
                 self._read.add(name)
-        return self._take(heard)
+        return self._take(heard) | registered
+
+    def _note_registration(self, job: LocalJob, reader: ProgressReader) -> bool:
+        """Note that a process answers stop requests; return True if that is news."""
+        attempt = job.record.attempt
+        if attempt is None or attempt.registered or not reader.has_registered:
+            return False
+        with self._store.lock:
+            attempt.registered = True
+            job.record.note_evidence(SaveEvidence.REGISTERED)
+            self._store.save_later(job)
+        return True
+
+    def inspect_checkpoints(self) -> bool:
+        """Look for new checkpoints where manifests declare them; return True if there are some."""
+        with self._store.lock:
+            changed = [job for job in self._store.live.values() if inspect_declared_checkpoint(job.record)]
+            if changed:
+                self._store.save_later(*changed)
+            return bool(changed)
 
     def add_reports(self, job: LocalJob, reports: Sequence[ProgressReport]) -> set[int]:
         """Take reports that arrived by the API."""
@@ -170,7 +195,9 @@ class ProcessWatcher:
         found = self._readers.pop(name, None)
         if found is not None:
             job, _, reader = found
-            self._take([(job, _to_reports(reader.poll(is_last=True)))])
+            reports = reader.poll(is_last=True)
+            self._note_registration(job, reader)
+            self._take([(job, _to_reports(reports))])
             self._store.save_positions(job, name, reader.positions)
             reader.close()
             self._read.discard(name)
@@ -192,8 +219,7 @@ class ProcessWatcher:
                     continue
                 self._learn_restart(job, attempt, reports[0])
                 self._keep(job, attempt, reports)
-                saved = max((report.at for report in reports if report.saved), default=0.0)
-                job.record.saved_at = max(job.record.saved_at, saved)
+                note_reports(self._store, job, attempt, reports)
                 batch.append((job.key, reports, self._speed_sample(job, attempt, reports[-1])))
             news = self._store.tracker.add_reports(batch)
             if batch:

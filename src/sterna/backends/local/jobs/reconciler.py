@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from sterna.backends.local.jobs.checkpoints import LEAST_LOSS_SECONDS, unsaved_seconds
 from sterna.backends.local.jobs.launching import AttemptLauncher, LocalDeps
 from sterna.backends.local.jobs.layout import count_by_node, expand_nodes, is_host, plan_layout_change, size_of
 from sterna.backends.local.kernel.crash_points import crash_point
@@ -18,7 +19,7 @@ from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.errors import Retry, UserError
 from sterna.model.cluster import MILLI, ResourceKind
-from sterna.model.job import JobSpec, Resizing
+from sterna.model.job import JobSpec
 from sterna.model.reason import Code, Reason
 
 _SERVERS = frozenset({"ps", "evaluator"})
@@ -60,7 +61,7 @@ class AttemptReconciler:
             self.stop(job, "it is deleted" if record.deleting else record.doomed or "it is over")
         elif not job.assignment.workers:
             said = job.reason.sentence.removesuffix(".") if job.reason is not None else ""
-            self.stop(job, said if said.startswith("stopped") else "it has to wait")
+            self._preempt(job, said if said.startswith("stopped") else "it has to wait")
         elif (attempt.workers, attempt.servers) != (record.workers, record.servers):
             self._rearrange(job, attempt)
         self._share(job, attempt)
@@ -70,13 +71,14 @@ class AttemptReconciler:
         is_resize = size_of(attempt.workers) != size_of(record.workers)
         is_led = not record.spec.worker.command  # the processes that a launcher has started cannot be resized
         can_move = not job.shape.devices and not record.by_checkpoint
-        if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
-            self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
+        if is_resize and (is_led or record.spec.resizing.is_by_restart):
+            why = f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers"
+            self._preempt(job, why)
             return
         change = plan_layout_change(record, attempt)
         self._book_time(job)
         if is_led or not (can_move or not change.moved) or not self._move_in_place(job, change.moved):
-            self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
+            self._preempt(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
             return
         if change.leaving or change.arriving:
             self._resize(job, attempt, change.leaving, change.arriving)
@@ -194,7 +196,7 @@ class AttemptReconciler:
         """Go on without a worker that died, if the job can; its node stays unused until a round fills it."""
         record = job.record
         workers = [each for each in attempt.members if each.type == record.spec.worker.type]
-        is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
+        is_elastic = not record.spec.resizing.is_by_restart and replica.type == record.spec.worker.type
         is_missed = len(workers) < max(record.minimum, 1) or is_host(record, attempt, replica)
         if not is_elastic or is_missed or attempt.stopping:
             return False
@@ -232,6 +234,13 @@ class AttemptReconciler:
             self._store.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(cpu_share, 2)).sentence)
 
     # Stopping.
+
+    def _preempt(self, job: LocalJob, why: str) -> None:
+        """Stop a job that could run on, after an event about the work that it loses."""
+        if (lost := unsaved_seconds(job.record, self._store.clock())) >= LEAST_LOSS_SECONDS:
+            sentence = f"is asked to stop and loses {lost:.0f} s of work that it has not saved: {why}."
+            self._store.note(job.name, "stopping", sentence)
+        self.stop(job, why)
 
     def stop(self, job: LocalJob, why: str) -> None:
         """Ask all replicas to save and exit; those that serve others last."""

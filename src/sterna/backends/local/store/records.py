@@ -78,6 +78,10 @@ class AttemptRecord(msgspec.Struct):
     failed_type: str = ""
     """Type of the replica that failed."""
     first_report_at: float = 0.0
+    top_step: int = -1
+    """Highest step that it reported; -1: none."""
+    registered: bool = False
+    """One of its processes answers stop requests."""
     ended_at: float = 0.0
 
     @property
@@ -119,7 +123,6 @@ class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
     """Devices x seconds over all its life; `attained` is reset by promotions."""
     cpu_seconds: float = 0.0
     """CPU time of replicas that have exited."""
-    exit_code: int | None = None
     reason: str = ""
     doomed: str = ""
     """Why it fails as soon as its processes have stopped; empty: it does not."""

@@ -28,6 +28,7 @@ class SimulatedProgress:
         self._jobs, self._every = workload, report_seconds
         self._table = GrowthTable(count, rule)
         self._table.declare(np.arange(count), Direction.FALLING)
+        self._table.set_totals(np.arange(count), workload.known)
         self._attempt = np.zeros(count, dtype=np.int64)
         self._queued: list[tuple[Ints, Floats, float, Ints]] = []
         """Reports to evaluate: jobs, their work done, time, and attempt of each."""

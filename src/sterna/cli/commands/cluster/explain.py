@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -80,6 +81,7 @@ def _show(explanation: Explanation) -> None:
     from rich.table import Table
 
     from sterna.cli.render.output import console
+    from sterna.control.failures import clock_time
     from sterna.explain.formatting import duration
 
     out = console()
@@ -87,14 +89,18 @@ def _show(explanation: Explanation) -> None:
     upto = f"up to round {explanation.round}, " if is_journal else ""
     since = "the journal's start" if is_journal else "it was submitted"
     rules = f"{explanation.policy} / {explanation.placement_rule}"
-    out.print(f"{explanation.job} under {rules}, {upto}{explanation.at_s:,.0f} s after {since}", soft_wrap=True)
+    start, now = explanation.started_at, explanation.at_s
+    when = f"{now:,.0f} s after {since}" if start is None else f"at {clock_time(start + now, time.time())}"
+    out.print(f"{explanation.job} under {rules}, {upto}{when}", soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    if start is None:
+        table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for event in explanation.events:
         at = event.at_s
-        table.add_row(f"{at:,.0f} s", duration(at) if at >= 600 else "", event.sentence)
+        seconds = (f"{at:,.0f} s", duration(at) if at >= 600 else "")
+        table.add_row(*(seconds if start is None else (clock_time(start + at, start + now),)), event.sentence)
     out.print(table)
     if explanation.state == "waits":
         sentences = [change.sentence for change in explanation.changes]

@@ -68,8 +68,20 @@ class JobOptions:
         str, typer.Option("--restart", metavar="Never|OnFailure|ExitCode", help="Restart policy after a failure.")
     ] = "OnFailure"
     resizing: Annotated[
-        str, typer.Option("--resizing", metavar="restart|in-place|torchrun", help="How the job is resized.")
-    ] = "restart"
+        str,
+        typer.Option(
+            "--resizing",
+            metavar="restart|in-place|torchrun|none",
+            help="How the job is resized.  [default: torchrun if that is the command, else none]",
+            show_default=False,
+        ),
+    ] = ""
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint", metavar="PATH", help="File or folder of its checkpoints, if it does not use the agent."
+        ),
+    ] = ""
 
 
 _FORWARDED = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
@@ -87,7 +99,7 @@ def command(words: Command, options: JobOptions, cluster: ClusterOptions, quiet:
     \b
     Examples:
       sterna submit -- python train.py --lr 0.1
-      sterna submit --name mnist --workers 1:4 --cpus 2 -- python train.py
+      sterna submit --name mnist --workers 1:4 --resizing restart --cpus 2 -- python train.py
       sterna submit --context lab --image team/mnist:3 --gpus 1 -- python train.py
     """
     from sterna.service.requests import Submission
@@ -119,7 +131,8 @@ def _manifest(words: list[str], options: JobOptions, is_local: bool) -> dict[str
         "progress": {**({"stdout": options.progress} if options.progress else {}), "total": options.total},
         "grace": options.grace,
         "restartPolicy": options.restart,
-        "resizing": options.resizing,
+        **({"resizing": options.resizing} if options.resizing else {}),
+        **({"checkpoint": options.checkpoint} if options.checkpoint else {}),
     }
     return {
         "apiVersion": "sterna.dev/v1alpha1",

@@ -47,6 +47,10 @@ class DaemonOptions:
     as_submitter: Annotated[bool, typer.Option("--as-submitter", help="Run each job as its submitter; needs root.")] = (
         False
     )
+    evict_unsaved: Annotated[
+        bool,
+        typer.Option("--evict-unsaved", help="A higher priority may stop jobs that have not shown that they can save."),
+    ] = False
     log_level: Annotated[
         str,
         typer.Option("--log-level", metavar="LEVEL", help="Least severe messages to log: debug, info, warning, error."),
@@ -98,6 +102,7 @@ def _run(folder: Path, options: DaemonOptions, rules: RuleOptions) -> None:
         shared=options.shared,
         listen=options.listen,
         as_submitter=options.as_submitter,
+        evict_unsaved=options.evict_unsaved,
         policy=options.policy,
         placement=rules.placement,
         migration=rules.migration,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from sterna.experiments.reproduction.outcome import Reproduction
 
 Study = Annotated[str, typer.Argument(metavar="|".join((*STUDIES, ALL)), show_default=False)]
-Seeds = Annotated[int, typer.Option("--seeds", metavar="N", help="Number of random arrival orders of each study.")]
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", help="Seeds of each study; rows that only inform take fewer, as noted.")
+]
 
 _WIDEST = 43
 """Widest first column, so that the notes need not be folded."""
@@ -48,7 +50,9 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
 
         plotly_objects()
     with output_file(report, "--report") as write_report:
-        done = [_run_study(name, seeds) for name in names]
+        numbered = [f"{name}, study {number} of {len(names)}" for number, name in enumerate(names, 1)]
+        titles = names if len(names) == 1 else numbered
+        done = [_run_study(name, seeds, title) for name, title in zip(names, titles, strict=True)]
         if report is not None:
             from sterna.experiments.reproduction.page import reproduction_page
 
@@ -60,12 +64,12 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
         _show(done)
 
 
-def _run_study(name: str, seeds: int) -> Reproduction:
-    from sterna.cli.render.output import progress_bar
+def _run_study(name: str, seeds: int, title: str) -> Reproduction:
+    from sterna.cli.render.output import progress_bar, progress_lines
     from sterna.experiments.reproduction.studies import load_study
 
-    with progress_bar(f"{name}: done") as progress:
-        return load_study(name)(seeds, progress)
+    with progress_bar(f"{title}: done") as bar:
+        return load_study(name)(seeds, bar or progress_lines(title))
 
 
 def _show(reproductions: Sequence[Reproduction]) -> None:
@@ -100,7 +104,7 @@ def _table(reproduction: Reproduction) -> Table:
         if row.case != case:
             case = row.case
             table.add_row(case)
-        numbers = (format_value(row.published), format_value(row.target), format_value(row.ours))
+        numbers = (format_value(row.published), row.target_text, format_value(row.ours))
         holds = {True: "yes", False: "no", None: ""}[row.holds]
         table.add_row(f"  {row.metric}", *numbers, holds, row.note)
     return table

@@ -14,7 +14,7 @@ from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
-from sterna.experiments.report.allocation import AllocationLog, Span
+from sterna.experiments.report.allocation import Span, spans_of
 from sterna.experiments.reproduction.dragon.default_scheduler import (
     DEADLOCK_SECONDS,
     STANDSTILL,
@@ -56,15 +56,14 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
         nodes,
         SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
     )
-    log = AllocationLog(len(workload))
-    RoundLoop(backend, rules, (log,)).run()
+    RoundLoop(backend, rules).run()
     finish = np.array(backend.finish)
     ended = finish < DEADLOCK_SECONDS
     makespan = float(finish.max() - workload.submit[0])
     devices = int(nodes.capacity[ResourceKind.DEVICES].sum()) / MILLI
     trained = sum(
         (span.end_seconds - span.start_seconds) * span.workers
-        for span in log.close_spans(backend.finish, backend.observe())
+        for span in spans_of(backend.changes)
         if _trains(span, backend_jobs)
     )
     return DragonRun(
@@ -84,7 +83,7 @@ def _configure(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Wor
     if scheduler is Scheduler.GANGS:
         return replace(workload, minimum=workload.request, maximum=workload.request), default
     policy = PodByPod(seed if scheduler is Scheduler.PODS_BY_CHANCE else None)
-    return without_gangs(workload), replace(default, policy=policy)
+    return without_gangs(workload), replace(default, policy=policy, is_priced=False)
 
 
 def _nodes(spec: str) -> Nodes:

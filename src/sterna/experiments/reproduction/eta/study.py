@@ -21,10 +21,10 @@ from sterna.experiments.reproduction.eta.curves import (
 from sterna.experiments.reproduction.eta.replays import JOBS, POLICIES, Replay, replay
 from sterna.experiments.reproduction.eta.replays import SEEN as SEEN_IN_REPLAYS
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, TargetBand, judged_row
 from sterna.workloads.published.curves import MODELS, RecordingClock
 
-_TARGET = 80.0
+_HONEST = TargetBand(100 * LOWEST, 100 * HIGHEST)
 _HELD = "outcomes inside the 80 % band, %"
 _WIDTH = "mean width, % of the remaining time"
 _ERROR = "median error of the middle, %"
@@ -78,7 +78,7 @@ def _values(seen: float) -> list[Row]:
     coverage = coverage_of(value_forecasts(seen))
     note = f"{coverage.outcomes} outcomes; {_HELD_OUT}"
     return [
-        Row(case, _HELD, None, _TARGET, coverage.held, coverage.is_honest, note),
+        judged_row(case, _HELD, None, _HONEST, coverage.held, note),
         Row(case, "mean width, % of the improvement so far", None, None, coverage.span, None),
     ]
 
@@ -108,7 +108,7 @@ def _replay_rows(policy: str, seen: float, replays: Sequence[Replay]) -> list[Ro
 def _rows(case: str, coverage: Coverage, note: str) -> list[Row]:
     endless = f"without {coverage.endless:.1f} % that have no end" if coverage.endless else ""
     return [
-        Row(case, _HELD, None, _TARGET, coverage.held, coverage.is_honest, note),
+        judged_row(case, _HELD, None, _HONEST, coverage.held, note),
         Row(case, _WIDTH, None, None, coverage.width, None, endless),
         Row(case, _ERROR, None, None, coverage.error, None),
     ]

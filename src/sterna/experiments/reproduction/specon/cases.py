@@ -26,10 +26,15 @@ class RuleCase(NamedTuple):
     cpu_share: str = "equal"
     keeps_map: bool = False
     is_misled: bool = False
+    only_informs: bool = True
+    """No row of the case has a target."""
 
 
-RAW = RuleCase("raw SpeCon", "specon:strict=true")
-BOTH = RuleCase("both", "balance", "finish")
+INFORMING_SEEDS = 8
+"""Upper bound on seeds of cases that only inform; their rows state the interval that this leaves."""
+
+RAW = RuleCase("raw SpeCon", "specon:strict=true", only_informs=False)
+BOTH = RuleCase("both", "balance", "finish", only_informs=False)
 CASES = (
     RAW,
     RuleCase("repaired SpeCon", "specon"),
@@ -37,8 +42,8 @@ CASES = (
     RuleCase("shares only", "none", "finish"),
     RuleCase("shares only, map kept", "none", "finish", keeps_map=True),
     BOTH,
-    RuleCase("both, work known to 30 %", "balance", "finish", is_misled=True),
-    RuleCase("shares by growth", "none", "growth"),
+    RuleCase("both, work known to 30 %", "balance", "finish", is_misled=True, only_informs=False),
+    RuleCase("shares by growth", "none", "growth:strict=true"),
     RuleCase("both, objective quality", "balance", "finish:objective=quality"),
 )
 ABLATIONS = (
@@ -118,6 +123,11 @@ class Outcomes:
 
     def of(self, label: str, metric: str) -> list[float]:
         return [getattr(change, metric) for change in self.changes[label]]
+
+    def fewer_seeds(self, label: str) -> str:
+        """Return the end of a note if the case was run on fewer seeds than the baseline."""
+        count = len(self.changes[label])
+        return f"; {count} seeds" if count < len(self.completion) else ""
 
     def mean(self, label: str, metric: str) -> float:
         return float(np.mean(self.of(label, metric)))

@@ -13,13 +13,14 @@ import numpy as np
 
 from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, TargetBand, judged_row
 from sterna.experiments.reproduction.specon.cases import (
     ABLATIONS,
     ALPHAS,
     BASELINES,
     BOTH,
     CASES,
+    INFORMING_SEEDS,
     INTERVALS,
     RAW,
     SWEEP_SEEDS,
@@ -36,6 +37,8 @@ from sterna.workloads.published import specon
 
 _PART_OF_MEAN, _PART_OF_MAKESPAN = 0.75, 0.85
 """Targets, as fractions of the gain of an oracle."""
+_ABSTRACT = {"mean": -14.8, "makespan": -24.7}
+"""Changes in percent that the abstract claims; the published figure is of another run."""
 _BEST, _WORST, _WORST_OF_ALL, _MAKESPAN, _MOVES = -41.5, 15.0, 20.0, 3.0, 0.5
 _MISLED_POINTS = 3.0
 """Upper bound on the loss in points with an error of 30 % in the work of each job."""
@@ -71,7 +74,9 @@ def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduct
 def _run(seeds: int, progress: ProgressCallback | None) -> SpeconStudy:
     cases = [(baseline, case) for baseline in BASELINES for case in (*CASES, *ABLATIONS) if is_run(case, baseline)]
     swept = min(seeds, SWEEP_SEEDS)
-    total = seeds * (len(cases) + len(BASELINES)) + swept * len(ALPHAS) * len(INTERVALS)
+    informing = min(seeds, INFORMING_SEEDS)
+    runs = sum(informing if case.only_informs else seeds for _, case in cases)
+    total = runs + seeds * len(BASELINES) + swept * len(ALPHAS) * len(INTERVALS)
     advance = _count_progress(total, progress)
     outcomes = {baseline: Outcomes() for baseline in BASELINES}
     for seed in range(seeds):
@@ -85,6 +90,8 @@ def _run(seeds: int, progress: ProgressCallback | None) -> SpeconStudy:
             outcome.first.setdefault("default", default[baseline])
             advance()
         for baseline, case in cases:
+            if case.only_informs and seed >= informing:
+                continue
             ran = run_case(case, drawn, baseline, seed)
             outcome = outcomes[baseline]
             outcome.changes.setdefault(case.label, []).append(change_of(ran, default[baseline]))
@@ -147,12 +154,19 @@ def _rows_of_case(baseline: str, case: RuleCase, outcome: Outcomes) -> Iterator[
     for metric in _METRICS:
         published = _published_changes().get(metric) if case in (RAW, BOTH) else None
         yield _row(baseline, case.label, metric, outcome, published, targets.get(metric))
+    if case is BOTH:
+        for metric, claimed in _ABSTRACT.items():
+            label, ours = f"{baseline}, {case.label}", outcome.mean(case.label, metric)
+            note = "the abstract's claim, of another run than its figure"
+            yield judged_row(
+                label, f"{_METRICS[metric]}, as in the abstract", claimed, TargetBand(high=claimed), ours, note
+            )
     if case is BOTH and baseline == "count":
         worst = outcome.of(case.label, "worst")
         above = sum(value > _WORST_OF_ALL for value in worst)
         label, metric = f"{baseline}, {case.label}", "worst job of any seed, change in %"
         note = f"above in {above} of {len(worst)} seeds"
-        yield Row(label, metric, None, _WORST_OF_ALL, max(worst), above == 0, note)
+        yield judged_row(label, metric, None, TargetBand(high=_WORST_OF_ALL), max(worst), note)
 
 
 def _row(
@@ -166,9 +180,11 @@ def _row(
 ) -> Row:
     values = outcome.of(label, metric)
     ours = float(np.mean(values))
-    holds = None if target is None else ours <= target
-    note += interval_of(values).describe()
-    return Row(f"{baseline}, {label}", _METRICS[metric], published, target, ours, holds, note)
+    note += interval_of(values).describe() + outcome.fewer_seeds(label)
+    case = f"{baseline}, {label}"
+    if target is None:
+        return Row(case, _METRICS[metric], published, None, ours, None, note)
+    return judged_row(case, _METRICS[metric], published, TargetBand(high=target), ours, note)
 
 
 def _published_changes() -> dict[str, float]:
@@ -207,7 +223,8 @@ def _remarks(study: SpeconStudy, rows: Sequence[Row]) -> list[str]:
     longest = float(np.mean(count.longest))
     remarks = [
         "The abstract's -14.8 % of mean completion and -24.7 % of makespan come from another run than the published "
-        f"figure, which shows -7.3 %; on count no scheduler can shorten the makespan by more than {-longest:.1f} %.",
+        "figure, which shows -7.3 %. On count, a balanced start, we do not reach them; no scheduler can shorten the "
+        f"makespan there by more than {-longest:.1f} %.",
         "count gives back the published column of the default scheduler exactly; skew, with 12, 6, 3 and 5 jobs a node "
         "of every 26 as in the shipped list of decisions, does not fit that column.",
         f"A move costs 10 s and the work since a checkpoint every 30 s; the cap of {specon.CORES_A_JOB:g} of "
@@ -219,7 +236,8 @@ def _remarks(study: SpeconStudy, rows: Sequence[Row]) -> list[str]:
         "SpeCon's program was not published: the raw rule is a reconstruction from its files. It moves twice as many "
         "jobs as the authors' list, and its changes lie on either side of the published figure: worse on count, better "
         "on skew, where it meets the abstract's figures too.",
-        f"Seeds: {study.seeds}, from 0 on; the constants of the rules were chosen on others (1000 to 1019).",
+        f"Seeds: {study.seeds}, from 0 on; cases without a target take at most {INFORMING_SEEDS}, and their notes say "
+        "so. The constants of the rules were chosen on others (1000 to 1019).",
     ]
     if any(row.metric.startswith("worst job of any seed") and row.holds is False for row in rows):
         remarks.append(

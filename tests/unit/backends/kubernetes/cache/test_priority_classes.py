@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sterna.backends.kubernetes.api.resources import PRIORITY_CLASSES
+from sterna.kinds.labels import CHECKPOINT
 from sterna.kinds.tf_job import TF_JOBS
 from tests.simulation.kubernetes_runs import Chosen, Cluster
 from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster
@@ -12,7 +13,8 @@ def submit(cluster: Cluster, name: str, class_name: str = "", annotations: dict[
     container = {"name": "tensorflow", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     template = {"spec": {"containers": [container], "priorityClassName": class_name}}
     spec = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}}
-    cluster.kube.create(TF_JOBS, {"metadata": {"name": name, "annotations": annotations or {}}, "spec": spec})
+    saving = {CHECKPOINT: "/checkpoints", **(annotations or {})}
+    cluster.kube.create(TF_JOBS, {"metadata": {"name": name, "annotations": saving}, "spec": spec})
 
 
 def define(cluster: Cluster, name: str, value: int) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from msgspec import structs
 
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.snapshot import JobTable
+from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity
+from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.snapshot import JobTable, SnapshotHeader, build_snapshot
+from sterna.control.job_state import SaveEvidence
 from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
 from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment, Shape
-from sterna.model.job import JobSpec, ReplicaSpec
+from sterna.model.job import JobSpec, ReplicaSpec, Resizing
 from sterna.model.snapshot import NEVER
 
 NOW = 1000.0
@@ -66,25 +74,72 @@ def test_work_since_the_start_is_at_risk_until_the_first_checkpoint() -> None:
     assert columns["unsaved"].tolist() == [20.0]
 
 
-def test_work_of_a_job_without_devices_is_not_at_risk() -> None:
-    entry = an_entry(1, "cpu-only", shape=Shape(0, 2500), memory=PersistedState(started_at=980.0))
-    _, columns = a_table(entry).columns(NOW)
-    assert columns["unsaved"].tolist() == [0.0]
+@pytest.mark.parametrize(
+    ("save", "can_save", "unsaved"),
+    [
+        (SaveEvidence.NONE, 0, 20.0),
+        (SaveEvidence.DECLARED, 1, 20.0),
+        (SaveEvidence.SAVED, 1, 5.0),
+        (SaveEvidence.REGISTERED, 1, 0.0),
+        (SaveEvidence.BROKEN, 0, 20.0),
+    ],
+    ids=str,
+)
+def test_the_loss_of_a_stop_follows_from_what_the_job_has_shown(
+    save: SaveEvidence, can_save: int, unsaved: float
+) -> None:
+    saved_at = 995.0 if save is SaveEvidence.SAVED else 0.0
+    memory = PersistedState(started_at=980.0, save=save, saved_at=saved_at, spent=7.5)
+    _, columns = a_table(an_entry(1, "runs", shape=Shape(0, 2500), memory=memory)).columns(NOW)
+    assert (columns["can_save"].tolist(), columns["unsaved"].tolist()) == ([can_save], [unsaved])
+    assert columns["spent"].tolist() == [7.5]
 
 
-def test_work_of_a_job_that_has_shown_that_it_saves_is_not_at_risk() -> None:
-    memory = PersistedState(started_at=980.0, saved_step=7)
-    _, columns = a_table(an_entry(1, "saves", memory=memory)).columns(NOW)
-    assert columns["unsaved"].tolist() == [0.0]
-
-
-def test_a_job_whose_time_has_not_come_may_not_run() -> None:
-    held, seated = an_entry(1, "held", memory=PersistedState(not_before=NOW + 5)), an_entry(2, "seated")
-    seated.job.persisted.not_before, seated.assignment = NOW + 5, Assignment(((0, 2),))
+def test_a_job_that_did_not_run_well_keeps_nothing_during_its_back_off_and_then_does_not_preempt() -> None:
+    held = an_entry(1, "held", memory=PersistedState(not_before=NOW + 5, failures=1))
+    seated = an_entry(2, "seated", memory=PersistedState(not_before=NOW + 5, failures=1))
+    seated.assignment = Assignment(((0, 2),))
     _, columns = a_table(held, seated).columns(NOW)
     assert columns["maximum"].tolist() == [0, 4]
     _, columns = a_table(held, seated).columns(NOW + 6)
-    assert columns["maximum"].tolist() == [4, 4]
+    assert (columns["maximum"].tolist(), columns["may_preempt"].tolist()) == ([4, 4], [0, 0])
+
+
+def test_a_job_that_ran_well_keeps_its_place_during_its_back_off() -> None:
+    memory = PersistedState(not_before=NOW + 5, failures=1, ran_well=True)
+    _, columns = a_table(an_entry(1, "held", memory=memory)).columns(NOW)
+    assert (columns["maximum"].tolist(), columns["may_preempt"].tolist()) == ([4], [1])
+    assert columns["not_before"].tolist() == [NOW + 5]
+
+
+def test_a_job_that_does_not_resize_has_one_size() -> None:
+    entry = an_entry(1, "fixed")
+    entry.job.parsed_job = structs.replace(
+        entry.parsed_job, spec=replace(entry.parsed_job.spec, resizing=Resizing.NONE)
+    )
+    _, columns = a_table(entry).columns(NOW)
+    assert [columns[name].tolist() for name in ("minimum", "maximum", "request")] == [[2], [2], [2]]
+
+
+@pytest.mark.parametrize(
+    ("resizing", "save", "seconds"),
+    [
+        (Resizing.RESTART, SaveEvidence.SAVED, None),
+        (Resizing.IN_PLACE, SaveEvidence.NONE, 1.0),
+        (Resizing.TORCHRUN, SaveEvidence.NONE, None),
+        (Resizing.TORCHRUN, SaveEvidence.SAVED, 30.0),
+    ],
+)
+def test_a_resize_costs_what_its_mechanism_takes(resizing: Resizing, save: SaveEvidence, seconds: float | None) -> None:
+    entry = an_entry(1, "elastic", memory=PersistedState(started_at=980.0, save=save))
+    entry.job.parsed_job = structs.replace(entry.parsed_job, spec=replace(entry.parsed_job.spec, resizing=resizing))
+    progress = Progress()
+    progress.follow(entry.job)
+    header = SnapshotHeader(NOW, -NEVER, -NEVER, lambda: np.empty(0), evicts_unsaved=True)
+    snapshot = build_snapshot(a_table(entry), NodeCapacity().table(), {}, progress, header)
+    found = snapshot.jobs.resize_seconds.item(0)
+    assert math.isnan(found) if seconds is None else found == seconds
+    assert (snapshot.jobs.restart_seconds.tolist(), snapshot.evicts_unsaved) == ([10.0], True)
 
 
 def test_marks_come_back_as_rows_and_numbers_of_this_operator() -> None:

@@ -124,7 +124,8 @@ def test_what_an_exit_code_means_is_up_to_the_restart_policy(
 def test_a_single_replica_of_a_job_that_changes_in_place_is_replaced() -> None:
     verdict = judge(kube_job(tf_job(restart=RestartPolicy.EXIT_CODE), pod(PS), pod(W0), failed_pod(W1, 137)), 20.0)
     assert (verdict.replicas, verdict.is_counted, verdict.reason) == ((("worker", 1),), True, "TFJobRestarting")
-    assert verdict.sentence == "worker-1 ended with exit code 137; it is replaced in 10 s (restart 1 of 6)."
+    how = "exit code 137 (killed, often because memory ran out)"
+    assert verdict.sentence == f"worker-1 ended with {how}; it is replaced in 10 s (restart 1 of 6)."
 
 
 def test_a_gang_that_does_not_replace_in_place_restarts() -> None:
@@ -217,7 +218,7 @@ def test_a_deleted_pod_is_no_failure_whatever_its_exit_code() -> None:
 @pytest.mark.parametrize(
     ("row", "ailment", "words"),
     [
-        pytest.param(failed_pod(W0, 1), TerminationCause.ENDED, "worker-0 ended with exit code 1", id="code"),
+        pytest.param(failed_pod(W0, 3), TerminationCause.ENDED, "worker-0 ended with exit code 3", id="code"),
         pytest.param(
             failed_pod(W0, 137, reason="OOMKilled"),
             TerminationCause.ENDED,

@@ -106,4 +106,5 @@ def test_without_a_back_off_limit_a_replica_is_replaced_every_time() -> None:
     job = kube_job(of, pod(PS), pod(W0), pod(W1, PodState.FAILED, exit_code=137), restarts=100)
     verdict = judge(job, 20.0)
     assert verdict.kind is VerdictKind.REPLACE
-    assert verdict.sentence == "worker-1 ended with exit code 137; it is replaced in 300 s (restart 101)."
+    how = "exit code 137 (killed, often because memory ran out)"
+    assert verdict.sentence == f"worker-1 ended with {how}; it is replaced in 300 s (restart 101)."

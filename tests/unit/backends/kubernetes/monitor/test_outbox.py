@@ -147,3 +147,16 @@ def test_pods_that_are_long_gone_are_forgotten() -> None:
     assert outbox.batch(START + 601) is None
     outbox.resend_to("second")
     assert outbox.batch(START + 602) is None
+
+
+def test_a_registered_save_goes_out_without_reports_and_again_to_a_new_operator() -> None:
+    outbox = Outbox("node-1")
+    outbox.take("u", "default", "pod", True, (), saves_on_request=True)
+    assert outbox.is_due(START + 10, START)
+    for _ in range(2):
+        batch = outbox.batch(START + 10)
+        assert batch is not None
+        assert [(pod.uid, pod.reports, pod.saves_on_request) for pod in batch.pods] == [("u", [], True)]
+        outbox.confirm_batch()
+        assert outbox.batch(START + 11) is None
+        outbox.resend_to("new")

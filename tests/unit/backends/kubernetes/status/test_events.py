@@ -136,7 +136,7 @@ def test_a_large_gang_is_counted_not_listed() -> None:
         pytest.param(
             REPORTER.pod_exit(JOB, pod(W[0], PodState.FAILED, exit_code=137), 1.0),
             "ExitedWithCode",
-            "Worker-0 ended with exit code 137.",
+            "Worker-0 ended with exit code 137 (killed, often because memory ran out).",
             id="exit code",
         ),
         pytest.param(

@@ -103,7 +103,10 @@ def test_a_failed_job_has_a_reason_and_a_message() -> None:
 def test_a_pod_that_cannot_start_is_in_the_status() -> None:
     job = kube_job(parsed_job(), pod(W[0], PodState.PENDING, reason="ErrImagePull"))
     status = status_of(job, StatusInput(W[:1]), 10.0)
-    assert status["reason"] == "waits: worker-0 cannot start on a yet (ErrImagePull)."
+    assert status["reason"] == (
+        "waits: worker-0 cannot start on a: its image cannot be pulled (ErrImagePull); check the image's name and the "
+        "pull secret."
+    )
 
 
 @pytest.mark.parametrize(

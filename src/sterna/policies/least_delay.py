@@ -10,6 +10,7 @@ import numpy as np
 from sterna.engine.ordering.device_worth import device_worth, remaining_seconds, speed_at_minimum
 from sterna.engine.ordering.worth_fill import Items, fill_by_worth, sort_items
 from sterna.engine.price import ChangeCosts
+from sterna.engine.priced_policy import PAYBACK
 from sterna.rules import Bools, Floats, Ints, Snapshot, Target, policy
 
 _RUNNING = 1.3
@@ -18,9 +19,6 @@ only for one of clearly more worth."""
 
 _HELD = 1.2
 """Worth of a worker above the minimum that a job has over one that it would get."""
-
-_PAYBACK = 3.0
-"""Restarts that growth has to save, and that a job has to have left to be shrunk or stopped."""
 
 _MAX_FILLS = 6
 """Upper bound on fills; in the second half no running job grows, in the last none is stopped or shrunk."""
@@ -34,8 +32,8 @@ class LeastDelay:
     The worth of a device to a job rises with the number of jobs that are at least as large, the more so the scarcer
     devices are, and falls with the devices that the job could use. A job enters with its whole minimum; a further
     worker counts with the speed-up that it adds. Devices are filled by worth, and what a job has counts more than what
-    it would get. A wide job that was passed is forced in if the total worth rises. Growth that saves less than three
-    restarts, and stops and shrinks whose devices are worth less than three restarts of the victim, are left out.
+    it would get. A wide job that was passed is forced in if the total worth rises. Growth, stops and shrinks that
+    would not pay the engine's price are left out before it asks, so that their devices go to the next best job.
     """
 
     def __call__(self, snapshot: Snapshot) -> Target:
@@ -61,6 +59,16 @@ def _most_useful(snapshot: Snapshot) -> Ints:
     return np.minimum(jobs.maximum, np.maximum(snapshot.curves.useful[jobs.curve], jobs.minimum))
 
 
+def _outranked_rows(snapshot: Snapshot) -> Bools:
+    """Return the jobs of lower priority than some waiting job."""
+    jobs = snapshot.jobs
+    waits = jobs.workers == 0 if jobs.barred is None else (jobs.workers == 0) & ~jobs.barred
+    if not jobs.has_priorities or not waits.any():
+        return np.zeros(len(jobs), dtype=np.bool_)
+    outranked: Bools = jobs.priority < jobs.priority[waits].max()
+    return outranked
+
+
 class _Allocation:
     """The columns of one call, over all rows."""
 
@@ -73,7 +81,13 @@ class _Allocation:
         self._worth = _worth(snapshot, self._seconds, self._most)
         self._speed = speed_at_minimum(snapshot)
         self._may_stay = (jobs.workers >= jobs.minimum) & (jobs.workers <= jobs.maximum) & (jobs.workers > 0)
-        self._costs = ChangeCosts(snapshot)
+        self._is_protected = self._may_stay & ~_outranked_rows(snapshot)
+        """Running jobs that change only if that pays: a higher priority that waits outranks the price."""
+        costs = ChangeCosts(snapshot)
+        earlier = jobs.spent / np.maximum(costs.devices, 1e-9)
+        self._stop = costs.stop_seconds + earlier
+        self._resize = costs.resize_seconds + earlier
+        """Seconds that a stop or a resize and all earlier changes of the job cost it."""
         self._left = np.where(self._may_stay, self._seconds_at(jobs.workers), 0.0)
         """Remaining time of running jobs at their present size."""
 
@@ -82,15 +96,15 @@ class _Allocation:
         jobs, snapshot = self._snapshot.jobs, self._snapshot
         if snapshot.changes_are_free:
             return self._fill(self._most, np.zeros(len(jobs), dtype=np.bool_))
-        left, resize = self._left, self._costs.resize_seconds
-        kept = self._may_stay & (left <= _PAYBACK * np.minimum(self._costs.stop_seconds, resize))
-        cannot_grow = self._may_stay & (left - self._seconds_at(self._most) <= _PAYBACK * resize)
+        left, resize = self._left, self._resize
+        kept = self._is_protected & (left <= PAYBACK * np.minimum(self._stop, resize))
+        cannot_grow = self._may_stay & (left - self._seconds_at(self._most) <= PAYBACK * resize)
         caps = np.where(cannot_grow, jobs.workers, self._most)
         for fill in range(_MAX_FILLS):
             if fill == _MAX_FILLS // 2:
                 caps = np.where(self._may_stay, jobs.workers, caps)
             if fill == _MAX_FILLS - 1:
-                kept = self._may_stay
+                kept = self._is_protected
             target = self._fill(caps, kept)
             grows, victims = self._unpaid_growth(target), self._unpaid_victims(target)
             if not grows.any() and not victims.any():
@@ -99,10 +113,10 @@ class _Allocation:
         return target
 
     def _unpaid_growth(self, target: Ints) -> Bools:
-        """Return the running jobs that would grow for less than three restarts."""
+        """Return the running jobs that whose growth does not pay for itself and for their earlier changes."""
         saved = self._left - self._seconds_at(target)
         grows = self._may_stay & (target > self._snapshot.jobs.workers)
-        return grows & (saved <= _PAYBACK * self._costs.resize_seconds)
+        return grows & (saved <= PAYBACK * self._resize)
 
     def _unpaid_victims(self, target: Ints) -> Bools:
         """Return the running jobs that would stop or shrink for less than that costs them.
@@ -112,7 +126,7 @@ class _Allocation:
         """
         snapshot, jobs = self._snapshot, self._snapshot.jobs
         unpaid = np.zeros(len(target), dtype=np.bool_)
-        rows = (self._may_stay & (target < jobs.workers)).nonzero()[0]
+        rows = (self._is_protected & (target < jobs.workers)).nonzero()[0]
         if not len(rows):
             return unpaid
         held = snapshot.cost(jobs.workers)
@@ -121,14 +135,14 @@ class _Allocation:
         grows = ((jobs.workers > 0) & (target > jobs.workers)).nonzero()[0]
         saved = (self._left - self._seconds_at(target))[grows] * held[grows]
         per_unit = float((saved * change[grows] / np.maximum(held[grows], 1)).sum()) / max(int(change[grows].sum()), 1)
-        seconds = np.where(target > 0, self._costs.resize_seconds, self._costs.stop_seconds)[rows]
+        seconds = np.where(target > 0, self._resize, self._stop)[rows]
         freed = -change[rows]
         price = held[rows] * seconds / np.maximum(freed, 1)
         order = np.lexsort((rows, price))
         before = freed[order].cumsum() - freed[order]
         for_starts = before < int(change[starts].sum()) - snapshot.free_units
         gain = np.where(for_starts, self._left[rows[order]], per_unit)
-        unpaid[rows[order]] = gain <= _PAYBACK * price[order]
+        unpaid[rows[order]] = gain <= PAYBACK * price[order]
         return unpaid
 
     def _seconds_at(self, workers: Ints) -> Floats:

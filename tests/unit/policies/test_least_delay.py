@@ -84,7 +84,7 @@ def test_forced_job_does_not_displace_a_higher_priority() -> None:
 
 
 @pytest.mark.parametrize(("remaining", "workers"), [(600.0, 4), (80.0, 1)])
-def test_job_grows_only_if_that_saves_three_restarts(remaining: float, workers: int) -> None:
+def test_job_grows_only_if_that_saves_four_restarts(remaining: float, workers: int) -> None:
     job = a_job("job", (1, 4), remaining=remaining, on={"n0": 1}, executed=10_000)
     assert allocate(job, devices=4, restart=25)["job"] == workers
 
@@ -100,6 +100,12 @@ def test_devices_of_refused_growth_go_to_the_next_job() -> None:
 def test_job_that_soon_ends_is_not_stopped() -> None:
     ending = a_job("ending", 4, remaining=4 * 70, on={"n0": 4}, executed=10_000)
     assert allocate(ending, a_job("other", 4, remaining=4), devices=4, restart=25) == {"ending": 4, "other": 0}
+
+
+def test_higher_priority_stops_a_job_that_soon_ends() -> None:
+    ending = a_job("ending", 4, remaining=4 * 70, on={"n0": 4}, executed=10_000)
+    urgent = a_job("urgent", 4, remaining=4000, priority=1)
+    assert allocate(ending, urgent, devices=4, restart=25) == {"ending": 0, "urgent": 4}
 
 
 def test_wide_job_is_not_restarted_to_free_one_device() -> None:

@@ -13,7 +13,7 @@ from sterna.engine.price import ChangeCosts
 from sterna.engine.priced_policy import PAYBACK
 from sterna.rules import Bools, Floats, Ints, Snapshot, Target, policy
 
-_RUNNING = 1.3
+_RUNNING = 1.75
 """Factor by which a running job counts as smaller, and its minimum as worth more, than if it waited: a job is stopped
 only for one of clearly more worth."""
 
@@ -158,6 +158,7 @@ class _Allocation:
         of = np.repeat(rows, reach)
         count = np.repeat(jobs.minimum[rows] - reach.cumsum() + reach, reach) + np.arange(len(of))
         gain = snapshot.curves.gain(jobs.curve[of], count) * (jobs.minimum / self._speed)[of]
+        gain = np.minimum(gain, 1.0)  # rounding must not put a further worker before the minimum
         growth = worth[of] * gain * np.where(count < jobs.workers[of], _HELD, 1.0)
         lowest, highest = (int(jobs.priority.min()), int(jobs.priority.max())) if jobs.has_priorities else (0, 0)
         level = np.where(kept, highest + 1, jobs.priority)

@@ -13,7 +13,7 @@ from sterna.engine.price import ChangeCosts
 from sterna.engine.priced_policy import PAYBACK
 from sterna.rules import Bools, Floats, Ints, Snapshot, Target, policy
 
-_RUNNING = 1.75
+_RUNNING = 1.5
 """Factor by which a running job counts as smaller, and its minimum as worth more, than if it waited: a job is stopped
 only for one of clearly more worth."""
 

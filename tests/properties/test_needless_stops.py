@@ -31,7 +31,7 @@ LETS_ROOM_IDLE = {"dragon"}
 """While a job starves; see below."""
 RESERVES_ROOM = {"easy", "conservative"}
 GROWS_ALWAYS = {"elastic-fifo", "elastic-srjf"}
-GROWS_WHILE_IT_GAINS = {"ffdl", "afs-l", "elastic-tiresias"}
+GROWS_WHILE_IT_GAINS = {"ffdl", "afs-l", "elastic-tiresias", "least-delay"}
 
 PLENTY = 1 << 20
 """Workers that need nothing of a node, as many as there may be."""

@@ -238,7 +238,7 @@ class _Walk:
             for_starts = min(max(wanted, 0), units)
             for_growth = min(units - for_starts, max(added + min(wanted, 0), 0))
             wanted -= units
-            worth = (for_starts * self._seconds_left.item(row) + for_growth * per_unit) / unit.item(place)
+            worth = for_starts * self._seconds_left.item(row) / unit.item(place) + for_growth * per_unit
             can = costs.can_stop if not workers[row] else costs.can_resize
             if not can[row] or (worth <= PAYBACK * cost.item(place) and not outranked[row] and price.item(place) > 0):
                 refused[row] = True

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 BASELINE_POLICY = "fifo:preempt=false"
 """Baseline of comparisons, the usual practice: first come, first served with backfill, without preemption."""
 
+DEFAULT_POLICY = "least-delay"
+"""Policy of a new cluster, local or on Kubernetes."""
+
 DEFAULT_PLACEMENT = "stay"
 """Placement of a policy that prefers no other one; see `sterna.wiring.preferred_placement`."""
 
@@ -64,7 +67,7 @@ class OperatorSettings:
     )
     context: str = _set("", "Which context of the kubeconfig.  [default: the current one]", "NAME", chart=False)
     namespace: str = _set("", "Only jobs of this namespace.  [default: all]", "NAME")
-    policy: str = _set("elastic-fifo", "How many workers for each job; see `sterna policies`.", "RULE")
+    policy: str = _set(DEFAULT_POLICY, "How many workers for each job; see `sterna policies`.", "RULE")
     policy_for: str = _set(
         "",
         "Another policy for a GPU type, as in the label of its nodes; may be repeated, or several separated by spaces.",

@@ -48,7 +48,7 @@ from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
 from sterna.errors import Bug, SternaError, UserError
 from sterna.service.views import EventView, Explanation, JobView, PolicyView
-from sterna.settings import is_count_only
+from sterna.settings import DEFAULT_PLACEMENT, DEFAULT_POLICY, is_count_only
 from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock", "token", "sterna.db"
 
-_DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
+_DEFAULT = PolicyView(DEFAULT_POLICY, DEFAULT_PLACEMENT, "none", "equal", "serving", 0.0)
 _SHARED = PolicyView("fifo", "spread", "balance:interval=2", "finish", "serving", 0.0)
 """Default rules of shared nodes, where all jobs run and the rules divide the CPU."""
 _STOP_SECONDS = 10.0

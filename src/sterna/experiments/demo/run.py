@@ -19,6 +19,7 @@ from sterna.experiments.demo.load import LoadMeter, LoadReading
 from sterna.experiments.demo.mix import TrainingTask
 from sterna.model.job import JobSpec
 from sterna.service.views import JobView, LogPart, NodeView
+from sterna.settings import DEFAULT_POLICY
 
 DISTURBED = 0.1
 """A phase is repeated if other processes used more than this fraction of the CPUs."""
@@ -52,7 +53,7 @@ def phases(cores: int) -> tuple[DemoPhase, ...]:
     apart = f"{cores}x1cpu"
     kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("cpu_share", "equal"))
     queue = (("policy", "fifo"), ("placement", "stay"), ("migration", "none"), ("cpu_share", "equal"))
-    sterna = (("policy", "fifo"), ("placement", "spread"), ("migration", "balance:interval=1"),
+    sterna = (("policy", DEFAULT_POLICY), ("placement", "spread"), ("migration", "balance:interval=1"),
               ("cpu_share", "finish:interval=2"))  # fmt: skip
     return (
         DemoPhase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,

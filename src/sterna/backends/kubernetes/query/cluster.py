@@ -59,6 +59,7 @@ from sterna.service.views import (
     ProgressView,
     StartingChange,
 )
+from sterna.settings import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from sterna.backends.kubernetes.query.observer import Observer
@@ -352,7 +353,7 @@ class KubernetesCluster:
 
     def set_rules(self, changes: RuleChanges) -> PolicyView:
         named = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not None}
-        name, value = next(iter(named.items()), ("policy", "elastic-fifo"))
+        name, value = next(iter(named.items()), ("policy", DEFAULT_POLICY))
         raise UserError(
             "The rules of a cluster are settings of its operator; change them where it is installed, for example with: "
             f"helm upgrade sterna deploy/chart/sterna --reuse-values --set operator.{_camel(name)}={value}."

@@ -26,7 +26,7 @@ def command(settings: OperatorSettings) -> int:
       sterna operator
       sterna operator --kubeconfig ~/.kube/config --context lab --policy elastic-srjf
       sterna operator --namespace training --policy dragon --migration balance --no-leader-election
-      sterna operator --policy elastic-fifo --policy-for nvidia-a100=srjf --policy-for t4=tiresias:threshold=600
+      sterna operator --policy afs-l --policy-for nvidia-a100=srjf --policy-for t4=tiresias:threshold=600
     """
     from sterna.apps.operator import run
 

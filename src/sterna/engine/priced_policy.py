@@ -95,7 +95,7 @@ class _Walk:
         pinned, capped = self._pinned_rows(rows), np.zeros(len(rows), dtype=np.bool_)
         for review in range(_MAX_REVIEWS):
             target = self._call(rows & ~pinned, free, pinned, capped)
-            victims, growth = self._refused(target.workers, is_last=review + 2 >= _MAX_REVIEWS)
+            victims, growth = self._find_unpaid(target.workers, is_last=review + 2 >= _MAX_REVIEWS)
             if not victims.any() and not growth.any():
                 break
             pinned, capped = pinned | victims, capped | growth
@@ -177,7 +177,7 @@ class _Walk:
 
     # Which changes pay.
 
-    def _refused(self, workers: Ints, is_last: bool) -> tuple[Bools, Bools]:
+    def _find_unpaid(self, workers: Ints, is_last: bool) -> tuple[Bools, Bools]:
         """Return the victims and the growing jobs of a target whose changes do not pay.
 
         Unless this is the last review, only the half of the growing jobs that gains least is returned: what it does not

@@ -47,7 +47,7 @@ cdef class Saving:
     cdef public double every_seconds
     cdef public object can_save
     cdef public bint loses_work, survives_resizes
-    cpdef double unsaved(self, Py_ssize_t key, double ran_seconds)
+    cpdef double unsaved_part(self, Py_ssize_t key, double ran_seconds)
 
 cdef class JobStates:
     cdef public Saving saving

@@ -247,7 +247,7 @@ class Saving:
         self.survives_resizes = survives_resizes and self.loses_work
         """A resize happens in place and neither saves nor loses work."""
 
-    def unsaved(self, key: int, ran_seconds: float) -> float:
+    def unsaved_part(self, key: int, ran_seconds: float) -> float:
         """Return what a stop throws away of `ran_seconds` since the job last began from a checkpoint."""
         if self.can_save is not None and not self.can_save[key]:
             return ran_seconds
@@ -329,7 +329,7 @@ class JobStates:
         ran = max(now - self.progress_since[key], 0.0)
         if self.unsaved is not None:
             ran += sum([seconds for seconds, _ in self.unsaved.get(key, ())])
-        return self.saving.unsaved(key, ran)
+        return self.saving.unsaved_part(key, ran)
 
     def account_unsaved(self, key: int, ran: float, lost_seconds: float, lost: float) -> float:
         """Subtract from earlier runs what `lost_seconds` exceeds `lost`, the seconds lost since the last resize; the

@@ -48,7 +48,7 @@ class OurRun:
 
 
 @dataclass(frozen=True)
-class ChangeCosts:
+class PausePenalty:
     """Costs of changes for Sterna, and its placement."""
 
     lost_seconds: float
@@ -58,7 +58,10 @@ class ChangeCosts:
 
 
 def run_ours(
-    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, change_costs: ChangeCosts
+    submitted: Sequence[voda.SubmittedJob],
+    work_seconds: Mapping[str, float],
+    algorithm: str,
+    change_costs: PausePenalty,
 ) -> OurRun:
     """Run the jobs under Sterna's policy for one of Voda's algorithms."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))

@@ -14,7 +14,7 @@ from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, TargetBand, judged_row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
-from sterna.experiments.reproduction.voda.ours import POLICIES, REPACKING, ChangeCosts, OurRun, run_ours
+from sterna.experiments.reproduction.voda.ours import POLICIES, REPACKING, PausePenalty, OurRun, run_ours
 from sterna.experiments.reproduction.voda.work import FITTED_TO, PUBLISHED, Calibration, calibrate_work
 from sterna.workloads.published import voda
 
@@ -46,7 +46,7 @@ class VodaStudy:
     ours: dict[str, OurRun]
     repacking: dict[str, OurRun]
     unseen: dict[str, SeedChanges]
-    change_costs: ChangeCosts
+    change_costs: PausePenalty
     bearable_penalty: float
     """Largest speed loss across nodes at which ours is still no worse than published."""
     more_work: dict[str, OurRun]
@@ -73,7 +73,7 @@ def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduct
 
 def _run(seeds: int, progress: ProgressCallback | None) -> VodaStudy:
     fit = calibrate_work()
-    change_costs = ChangeCosts(fit.longest_epoch_seconds / 2)
+    change_costs = PausePenalty(fit.longest_epoch_seconds / 2)
     repacking = replace(change_costs, placement=REPACKING)
     ours = {name: run_ours(voda.jobs(), fit.work_seconds, name, change_costs) for name in POLICIES}
     stirred = {name: run_ours(voda.jobs(), fit.work_seconds, name, repacking) for name in POLICIES}
@@ -94,7 +94,7 @@ def _run(seeds: int, progress: ProgressCallback | None) -> VodaStudy:
     return VodaStudy(fit, ours, stirred, unseen, change_costs, _bearable_penalty(fit, change_costs), more_work)
 
 
-def _bearable_penalty(fit: Calibration, change_costs: ChangeCosts) -> float:
+def _bearable_penalty(fit: Calibration, change_costs: PausePenalty) -> float:
     """Raise the cost of spanning nodes for ours alone until a published figure is missed."""
     borne = 0.0
     for penalty in _PENALTIES:

@@ -38,7 +38,7 @@ def settings() -> list[tuple[str, str, float]]:
 
 def measure_metrics(policy: str, placement: str, restart_seconds: float) -> Metrics:
     workload = workload_of(load_trace(TRACE))
-    costs = Costs(restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
+    costs = Costs(restart_seconds=restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
     backend = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), SimulationConfig(costs=costs))
     RoundLoop(backend, make_rules(policy, placement)).run()
     took = np.array(backend.finish) - workload.submit

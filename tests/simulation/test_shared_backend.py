@@ -172,7 +172,11 @@ def test_every_job_ends_and_no_work_is_made_or_lost(
     jobs: list[tuple[int, int]], cpu_share: str, migration: str
 ) -> None:
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
-    backend = ran(SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(5, 10))), migration, cpu_share)
+    backend = ran(
+        SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(restart_seconds=5, rescale_seconds=10))),
+        migration,
+        cpu_share,
+    )
     assert np.isfinite(backend.finish).all()
     spans = np.diff([*backend.counters.times, backend.now])
     used = float((np.array(backend.counters.cores_used) * spans).sum())

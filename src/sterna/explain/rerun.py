@@ -103,7 +103,7 @@ def _recorded_totals(history: JournalHistory, jobs: Sequence[PastJob]) -> _RunTo
 
 def _simulate(history: JournalHistory, workload: Workload, nodes: Nodes, rules: Rules) -> _RunTotals:
     backend = SimulatedBackend(
-        workload, nodes, SimulationConfig(costs=Costs(history.restart_seconds), faults=history.faults)
+        workload, nodes, SimulationConfig(costs=Costs(restart_seconds=history.restart_seconds), faults=history.faults)
     )
     RoundLoop(backend, rules).run()
     counters = backend.counters

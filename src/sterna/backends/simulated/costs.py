@@ -10,7 +10,7 @@ import numpy as np
 from sterna.model.cluster import Assignment, Ints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Costs:
     """Price of each change to a running job. All zero: changes are free, as in most published simulators."""
 

@@ -158,7 +158,11 @@ def _loss(without: Floats, with_truth: Floats) -> float:
 
 
 def _costs() -> Costs:
-    return Costs(PAUSE_SECONDS, PAUSE_SECONDS, calibrate_work().longest_epoch_seconds / 2)
+    return Costs(
+        restart_seconds=PAUSE_SECONDS,
+        rescale_seconds=PAUSE_SECONDS,
+        checkpoint_seconds=calibrate_work().longest_epoch_seconds,
+    )
 
 
 def _run(

@@ -54,7 +54,7 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
     backend = SimulatedBackend(
         backend_jobs,
         nodes,
-        SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
+        SimulationConfig(costs=Costs(restart_seconds=RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
     )
     RoundLoop(backend, rules).run()
     finish = np.array(backend.finish)

@@ -51,8 +51,8 @@ class OurRun:
 class PausePenalty:
     """Costs of changes for Sterna, and its placement."""
 
-    lost_seconds: float
-    """Work lost at every stop and move, at most the work since the previous one."""
+    checkpoint_seconds: float
+    """Run time between two checkpoints; a stop or move loses the work since the last one."""
     cross_node_penalty: float = 0.0
     placement: str = STAYING
 
@@ -65,7 +65,12 @@ def run_ours(
 ) -> OurRun:
     """Run the jobs under Sterna's policy for one of Voda's algorithms."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
-    costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, change_costs.lost_seconds, change_costs.cross_node_penalty)
+    costs = Costs(
+        restart_seconds=PAUSE_SECONDS,
+        rescale_seconds=PAUSE_SECONDS,
+        checkpoint_seconds=change_costs.checkpoint_seconds,
+        cross_node_penalty=change_costs.cross_node_penalty,
+    )
     backend = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
     RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], change_costs.placement)).run()
     finish = np.array(backend.finish)

@@ -14,7 +14,7 @@ from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, TargetBand, judged_row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
-from sterna.experiments.reproduction.voda.ours import POLICIES, REPACKING, PausePenalty, OurRun, run_ours
+from sterna.experiments.reproduction.voda.ours import POLICIES, REPACKING, OurRun, PausePenalty, run_ours
 from sterna.experiments.reproduction.voda.work import FITTED_TO, PUBLISHED, Calibration, calibrate_work
 from sterna.workloads.published import voda
 
@@ -73,7 +73,7 @@ def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduct
 
 def _run(seeds: int, progress: ProgressCallback | None) -> VodaStudy:
     fit = calibrate_work()
-    change_costs = PausePenalty(fit.longest_epoch_seconds / 2)
+    change_costs = PausePenalty(fit.longest_epoch_seconds)
     repacking = replace(change_costs, placement=REPACKING)
     ours = {name: run_ours(voda.jobs(), fit.work_seconds, name, change_costs) for name in POLICIES}
     stirred = {name: run_ours(voda.jobs(), fit.work_seconds, name, repacking) for name in POLICIES}
@@ -198,8 +198,9 @@ def _remarks(study: VodaStudy) -> list[str]:
         f"({fitted:+.1f} % of the makespan) may be in ours as well. The note of each time shows what it "
         f"would be against the published one if every job had {_MORE_WORK_PERCENT:g} % more work than inferred.",
         f"Both pause a job {PAUSE_SECONDS:.0f} s at every start, resize and move and decide at most every "
-        f"{RATE_LIMIT_SECONDS:.0f} s. Voda loses the epoch in progress at a restart; ours is charged "
-        f"{study.change_costs.lost_seconds:.0f} s at every stop and move: half an epoch of the longest model at one "
+        f"{RATE_LIMIT_SECONDS:.0f} s. Voda loses the epoch in progress at a restart; ours loses "
+        f"{study.change_costs.checkpoint_seconds / 2:.0f} s on average at a stop or move: half an epoch of the longest "
+        "model at one "
         "worker, no less than a restart throws away on average, whatever the model and its size.",
         "Both know speed-ups and remaining work, as Voda's profiles did. Neither is slowed down across nodes, which "
         "Voda packs to avoid and ours does not; the "

@@ -27,17 +27,22 @@ from sterna.rules import (
 _WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
 """Weight that a job adds to its node: SpeCon's order; its numbers were not published."""
 
+_OWN_GUARD = 0.9
+"""A job moves only if it ends at least a tenth sooner itself, because its category may be wrong and other jobs may come
+to its new node."""
+
 
 @migration("specon")
 @dataclass(frozen=True)
 class SpeCon:
     """A converged job moves to the node with the smallest weight, one a round and once in its life, if that pays.
 
-    `strict` is the published rule: raw categories, no price, and the job's own weight counts for its own node.
+    Categories are SpeCon's own. They come early and are often wrong, so the moved job must gain from the move, too.
+    `strict` is the published rule: no price, no guard, and the job's own weight counts for its own node.
     """
 
-    alpha: float = knob(0.1, "With strict: progress up to this part of the job's own highest counts as low.")
-    interval: float = knob(10.0, "With strict: seconds between two samples of a job's metric.", least=0.1)
+    alpha: float = knob(0.1, "Progress up to this part of the job's own highest counts as low.")
+    interval: float = knob(10.0, "Seconds between two samples of a job's metric.", least=0.1)
     period: float = knob(30.0, "Seconds between rounds of moves.", least=1.0)
     most: int = knob(1, "Moves of one job in its life.", least=0)
     margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
@@ -50,8 +55,6 @@ class SpeCon:
     @property
     def growth_rule(self) -> GrowthRule:
         """Growth rule that a backend uses for the categories that this migration reads."""
-        if not self.strict:
-            return GrowthRule()
         return GrowthRule(strict=Strict.SPECON, alpha=self.alpha, interval_seconds=self.interval)
 
     def __call__(self, snapshot: Snapshot) -> Moves:
@@ -74,7 +77,7 @@ class SpeCon:
             if shared is None:
                 return Moves()
             counts = None if self.objective == "finish" else jobs.growth != Growth.CONVERGED
-            weighing = MoveEvaluator(snapshot, shared, history, margin=self.margin, counts=counts)
+            weighing = MoveEvaluator(snapshot, shared, history, margin=self.margin, own_guard=_OWN_GUARD, counts=counts)
             move = weighing.best(o for o in options if o.source != o.target and o.row in shared.remaining_work)
         return Moves([move] if move else [], soon)
 

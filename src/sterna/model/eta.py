@@ -184,8 +184,9 @@ def remaining_of(table: GrowthTable, total_steps: npt.ArrayLike, factors: Factor
     """Compute `remaining_seconds` of every row."""
     windows = table.windows
     more = np.maximum(np.asarray(total_steps, dtype=np.float64) - table.last_step, 0.0)
-    is_known = (windows.closed_count >= LEAST_WINDOWS) & np.isfinite(more)
-    forecast = np.where(is_known, _pace(*windows.middles(), windows.closed_count) * more, np.nan)
+    closed = windows.closed_count
+    is_known = (closed >= LEAST_WINDOWS) & np.isfinite(more)
+    forecast = np.where(is_known, _pace(*windows.middles(), closed) * more, np.nan)
     return Bands(*(forecast * factor for factor in factors))
 
 

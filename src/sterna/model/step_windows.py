@@ -91,7 +91,7 @@ class StepWindows:
     @property
     def closed_count(self) -> Ints:
         """Number of closed windows of each job that have reports."""
-        number: Ints = np.count_nonzero(self.count, axis=0) - (self.count.sum(axis=0) > 0)
+        number: Ints = np.count_nonzero(self.count, axis=0) - ~np.isnan(self.origin)
         return number
 
     def middles(self) -> tuple[Floats, Floats]:

@@ -78,12 +78,20 @@ def test_no_job_leaves_a_node_with_cores_for_all() -> None:
 
 
 def test_no_job_is_moved_beyond_what_the_guard_allows() -> None:
-    """Sixteen that end at 800 s by equal shares: who moves ends at 860 s, which is a loss of its own only."""
+    """Sixteen jobs that end after 800 s: the one that moves ends after 830 s, and is due after 824 s."""
     jobs = (*JOBS, *(replace(job, name=f"d{n}") for n, job in enumerate(JOBS)))
-    due = tuple(replace(job, default_finish=900.0) for job in jobs)
-    cluster, free = SharedCluster(due, restart_seconds=660.0), SharedCluster(jobs, restart_seconds=660.0)
+    due = tuple(replace(job, default_finish=880.0) for job in jobs)
+    cluster, free = SharedCluster(due, restart_seconds=630.0), SharedCluster(jobs, restart_seconds=630.0)
     assert moves_of(cluster, decided(cluster, "balance:margin=1")) == {}
     assert moves_of(free, decided(free, "balance:margin=1")) != {}
+
+
+def test_moved_job_ends_at_most_five_percent_later_than_without_the_move() -> None:
+    """Sixteen jobs that end after 800 s: with these restarts the one that moves ends after 830 or 860 s."""
+    jobs = (*JOBS, *(replace(job, name=f"d{n}") for n, job in enumerate(JOBS)))
+    for restart_seconds, moves in ((630.0, 1), (660.0, 0)):
+        cluster = SharedCluster(jobs, restart_seconds=restart_seconds)
+        assert len(moves_of(cluster, decided(cluster, "balance:margin=1"))) == moves
 
 
 def test_a_worker_moves_only_where_there_is_room() -> None:

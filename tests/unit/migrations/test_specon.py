@@ -77,6 +77,13 @@ def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:
     assert moves_of(cluster, decided(replace(cluster, restart_seconds=0.0), "specon")) == {"done": (1,)}
 
 
+def test_converged_job_moves_only_if_it_ends_a_tenth_sooner_itself() -> None:
+    """The others gain 175 s. The job would end after 200 s here, and there after 100 s and the restart."""
+    cluster = SharedCluster((*CROWD, DONE), restart_seconds=75.0)
+    assert moves_of(cluster, decided(cluster, "specon")) == {"done": (1,)}
+    assert moves_of(cluster, decided(replace(cluster, restart_seconds=85.0), "specon")) == {}
+
+
 def test_work_since_the_last_checkpoint_is_part_of_the_price() -> None:
     cluster = SharedCluster((*CROWD[:4], replace(DONE, unsaved=10_000.0)))
     assert moves_of(cluster, decided(cluster, "specon")) == {}
@@ -109,7 +116,6 @@ def test_quality_counts_only_the_time_of_jobs_that_still_improve() -> None:
 
 def test_alpha_and_interval_determine_the_categories() -> None:
     """DRAGON-81."""
-    strict = make_migration("specon:strict=true:alpha=0.2:interval=20")
-    rule = strict.growth_rule  # type: ignore[union-attr]
-    assert (rule.strict, rule.alpha, rule.interval_seconds) == (Strict.SPECON, 0.2, 20.0)
-    assert make_migration("specon").growth_rule.strict is Strict.NO  # type: ignore[union-attr]
+    for spec in ("specon", "specon:strict=true"):
+        rule = make_migration(f"{spec}:alpha=0.2:interval=20").growth_rule  # type: ignore[union-attr]
+        assert (rule.strict, rule.alpha, rule.interval_seconds) == (Strict.SPECON, 0.2, 20.0)

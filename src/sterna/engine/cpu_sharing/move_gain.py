@@ -1,8 +1,8 @@
 """Gain of moves between shared nodes: choose the best of the possible moves, if its gain exceeds its price.
 
 Both nodes are forecast with and without the move. The forecast includes the delay of the moved job, and the gain must
-exceed the price in addition. A move must not add lateness beyond what the guard allows. The migration rule lists the
-possible moves.
+exceed the price in addition. A move must not add lateness beyond what the guard allows, and the end of the moved
+job itself has a bound relative to its end without the move. The migration rule lists the possible moves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, worker_seconds
+from sterna.engine.cpu_sharing.shared_nodes import GUARD, SharedNodes, worker_seconds
 from sterna.engine.price import MoveHistory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
@@ -43,6 +43,8 @@ class MoveEvaluator:
     """Earlier moves, which must not be undone; None allows jobs to swap repeatedly."""
     is_priced: bool = True
     margin: float = 1.0
+    own_guard: float = GUARD
+    """Upper bound on the time until the moved job ends, as a multiple of that without the move."""
     counts: Bools | None = None
     """By row: True if the job's time counts as a gain; None: all jobs count."""
     _ends: dict[int, list[float]] = field(default_factory=dict)
@@ -81,7 +83,9 @@ class MoveEvaluator:
             return 0.0
         if self.is_priced:
             ends = dict(zip([*stay, *go], [*before[0], *before[1]], strict=True))
-            if self._delays(ends, rest, after[0]) or self._delays(ends, joined, after[1]):
+            if after[1][-1] > self.own_guard * ends[row] or self._delays(ends, rest, after[0]):
+                return 0.0
+            if self._delays(ends, joined, after[1]):
                 return 0.0
         return gain - price
 

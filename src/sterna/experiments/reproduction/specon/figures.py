@@ -113,7 +113,7 @@ def _sweep(study: SpeconStudy) -> Figure:
     }
     caption = (
         "Change of mean completion under the published rule on skew. No pair suits all jobs, because seconds mean "
-        "something else to each; the repaired rule counts a job's own reports and needs neither."
+        "something else to each; Sterna's own categories count a job's steps and need neither."
     )
     layout = _layout("interval between samples", "alpha")
     return Figure("SpeCon's alpha and interval", caption, {"data": [heat], "layout": layout})

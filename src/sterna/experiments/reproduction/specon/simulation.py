@@ -113,7 +113,7 @@ def run(
     rules = make_rules("fifo", "spread", migration, cpu_share)
     start = drawn.start(baseline)
     if baseline == "skew" or keeps_map:
-        rules = replace(rules, placement=_FixedNodes(start))
+        rules = replace(rules, placement=FixedNodes(start))
     workload = drawn.workload if believed is None else replace(drawn.workload, estimate=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
     backend = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
@@ -129,7 +129,7 @@ def run(
     )
 
 
-class _FixedNodes:
+class FixedNodes:
     """Placement that starts every job on the node of a map, as the authors' manifests did."""
 
     def __init__(self, start: Sequence[int]) -> None:

@@ -81,6 +81,8 @@ def _answer(daemon: Daemon, asked: list[Any]) -> Any:
             return [view.name for view in cluster.create([a_job(*words)])]
         if verb == "delete":
             return [view.name for view in cluster.delete(words)]
+        if verb == "scale":
+            return cluster.scale(words[0], int(words[1]), int(words[1])).name
         if verb == "migrate":
             return cluster.migrate(words[0], words[1], bool(words[2])).name
         return [msgspec.to_builtins(view) for view in cluster.jobs()]

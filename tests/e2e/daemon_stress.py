@@ -57,7 +57,9 @@ class DaemonStress:
             if daemon.is_ready:
                 self._keep_busy(daemon)
                 if crash_at:
-                    if crash_at != "daemon.resizing":
+                    if crash_at == "daemon.resizing":
+                        self._resize(daemon)
+                    else:
                         self._provoke(daemon)
                     daemon.exits_within(1.5)
                 else:
@@ -76,6 +78,12 @@ class DaemonStress:
             resizing = "restart" if self._submitted % 4 == 3 else "in-place"
             if daemon.ask("create", name, _STEPS, workers, resizing) == [name]:
                 self.acknowledged.add(name)
+
+    def _resize(self, daemon: DaemonProcess) -> None:
+        """Give every running job the other of its two sizes; those that resize in place get there without a restart."""
+        for view in daemon.ask("jobs") or ():
+            if view["state"] == "running":
+                daemon.ask("scale", view["name"], 3 - view["workers"])
 
     def _provoke(self, daemon: DaemonProcess) -> None:
         """Migrate all running jobs, which stops and starts processes."""

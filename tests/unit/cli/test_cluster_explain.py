@@ -75,7 +75,7 @@ def test_explain_names_what_would_start_a_waiting_job(sterna: Sterna, scene: Sce
         run = sterna("explain", "second", *LAB)
         document = sterna("explain", "second", *LAB, "--json").document
     assert run.code == 0
-    assert "second under elastic-fifo / stay, " in run.out
+    assert "second under least-delay / stay, " in run.out
     assert "1 more device would start it now." in run.out
     assert document["state"] == "waits"
     assert [event["event"] for event in document["events"]] == ["submitted", "waits"]

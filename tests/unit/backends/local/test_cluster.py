@@ -257,7 +257,7 @@ def test_distribution_csv_lists_moves_and_kept_jobs(tmp_path: Path) -> None:
         for name in ("first", "second", "third"):
             job = local.backend.store.find(name)
             loss = 9.0 - step if name == "third" else float(np.exp(-step))
-            local.backend.watcher.add_reports(job, [ProgressReport(local.machine.now, step, 900, {"loss": loss})])
+            local.backend.watcher.add_reports(job, [ProgressReport(local.machine.now, step, 300, {"loss": loss})])
     for _ in range(3):
         local.machine.now += 31
         controller.round()

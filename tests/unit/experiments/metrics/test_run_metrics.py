@@ -12,6 +12,7 @@ from sterna.experiments.result import Result
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
 from sterna.workloads.generate import Mix, poisson
+from sterna.workloads.speedup_assumption import parse_speedup
 from sterna.workloads.trace import Trace, make_trace
 
 HOUR = 3600
@@ -31,7 +32,9 @@ def jobs(*rows: tuple[float, int, float], devices_per_worker: list[float] | None
 
 
 def run(trace: Trace, nodes: str, policy: str, costs: Costs | None = None, *faults: Fault) -> tuple[Result, RunMetrics]:
-    scenario = Scenario(trace, simulated_nodes(nodes), costs=costs or Costs(), faults=faults)
+    scenario = Scenario(
+        trace, simulated_nodes(nodes), costs=costs or Costs(), faults=faults, speedup=parse_speedup("linear")
+    )
     result = run_simulation(scenario, policy)
     assert result.metrics is not None
     return result, result.metrics

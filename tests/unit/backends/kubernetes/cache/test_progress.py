@@ -86,7 +86,7 @@ def test_a_job_s_own_memory_keeps_up_so_that_a_successor_knows_it() -> None:
 def test_a_successor_that_receives_all_reports_again_judges_like_its_predecessor() -> None:
     """DRAGON-48: nothing about a job is lost with an operator."""
     job = running_job()
-    course = [report(step, step, 1000, loss=1.0 / min(step, 20)) for step in range(1, 200)]
+    course = [report(step, step, 300, loss=1.0 / min(step, 20)) for step in range(1, 200)]
     first = following(job)
     first.take([batch(first, course)], find_in(job), START + 200)
     second = following(job)

@@ -72,7 +72,8 @@ class _Pass:
 
     def serve(self, patience: float) -> _Head | None:
         """Start jobs in order. Once the head has waited `patience` seconds, other jobs shrink for it; if it still does
-        not fit, no job behind it starts."""
+        not fit, no job behind it starts. Where shrinking has a price, they do: few jobs shrink then, and the devices
+        would idle until enough jobs have ended."""
         jobs, snapshot = self.snapshot.jobs, self.snapshot
         least = snapshot.cost(jobs.minimum)
         head: _Head | None = None
@@ -80,9 +81,12 @@ class _Pass:
         first = self._start_front(waits < patience - CROSSED) if len(waits) >= _MANY else 0
         for row, waited in zip(self._waiting[first:].tolist(), waits[first:].tolist(), strict=True):
             if head is None and waited >= patience - CROSSED:
-                if not self._free_up(least.item(row)):
-                    return _Head(row, waited)
-                self._start(row, jobs.minimum.item(row), least.item(row))
+                if self._free_up(least.item(row)):
+                    self._start(row, jobs.minimum.item(row), least.item(row))
+                    continue
+                head = _Head(row, waited)
+                if snapshot.changes_are_free:
+                    return head
             elif least.item(row) <= self.free:
                 self._start_near_request(row)
             elif head is None:

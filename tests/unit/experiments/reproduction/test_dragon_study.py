@@ -63,7 +63,7 @@ def test_the_published_gains_come_out_where_jobs_are_alone_and_ask_for_less_than
 
 def test_nothing_is_gained_if_no_job_is_elastic_and_the_network_costs_nothing() -> None:
     small = Mixture("rigid", "2x4", 12, 60.0, (2, 4), least=None, most=None)
-    ours, theirs = (run(small, 0, scheduler, 0.0) for scheduler in (Scheduler.DRAGON, Scheduler.PODS))
+    ours, theirs = (run(small, 0, scheduler, 0.0) for scheduler in (Scheduler.DRAGON, Scheduler.GANGS))
     assert ours.elapsed_seconds == pytest.approx(theirs.elapsed_seconds, rel=0.05)
 
 
@@ -75,7 +75,7 @@ def test_the_study_is_a_table_that_can_be_written_as_json() -> None:
     gangs = [row for row in study.rows if row.metric.endswith("against a default with gangs")]
     assert len(gangs) == 3 * 15
     rigid = [row for row in gangs if "rigid jobs" in row.case and row.metric.startswith("mean elapsed")]
-    assert rigid[0].ours > 0
+    assert rigid[0].ours == pytest.approx(0, abs=1)
     assert {row.case.partition(";")[0] for row in study.rows} == {mixture.name for mixture in MIXTURES}
     assert json.loads(json.dumps(study.as_document(), allow_nan=False))["name"] == "dragon"
     assert all(figure.plot["data"] for figure in study.figures())

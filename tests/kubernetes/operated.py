@@ -168,6 +168,7 @@ def a_training_job(name: str, workers: str | int = 1, gpus: float = 1, **more: A
     spec = {
         "image": "training:1",
         "command": ["python", "train.py"],
+        "checkpoint": "/checkpoints",
         "workers": workers,
         "resources": {"cpu": 1, "memory": "1Gi", "gpu": gpus},
         "template": {"metadata": {"annotations": annotations}},

@@ -14,6 +14,11 @@ from types import TracebackType
 from tests.kubernetes.control_plane import dying_with_us
 
 ROOT = Path(__file__).resolve().parents[2]
+_UNPRICED = (
+    "import runpy, sterna.engine.priced_policy as price; price.LOSS_SHARE, price.PAYBACK = 1e18, 0.0; "
+    "runpy.run_module('sterna.cli', run_name='__main__')"
+)
+"""Jobs of these tests run for seconds, so that no resize would pay: the operator resizes them whatever that costs."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,7 +26,7 @@ class OperatorProcess:
     """Running, for as long as its block."""
 
     def __init__(self, kubeconfig: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
-        program = [sys.executable, "-m", "sterna.cli", "operator", "--kubeconfig", str(kubeconfig)]
+        program = [sys.executable, "-c", _UNPRICED, "operator", "--kubeconfig", str(kubeconfig)]
         program += ["--listen", "127.0.0.1:0"]  # several may run on one machine
         handle, name = tempfile.mkstemp(prefix="sterna-operator-", suffix=".log")
         os.close(handle)

@@ -65,7 +65,7 @@ def a_pytorch_job(clean_pods: str = "Running") -> Object:
     """Our example without its elasticPolicy: bounds are annotations, a resize is a restart from the checkpoint."""
     job = example("pytorchjob")
     del job["spec"]["elasticPolicy"]
-    job["metadata"]["annotations"] = BOUNDS
+    job["metadata"]["annotations"] = BOUNDS | {"sterna.dev/checkpoint": "/checkpoints"}
     job["spec"]["runPolicy"] = {"cleanPodPolicy": clean_pods}
     return job
 

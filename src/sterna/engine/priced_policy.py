@@ -26,7 +26,7 @@ import numpy as np
 from sterna.engine.price import ChangeCosts
 from sterna.engine.registry import Policy, Target
 from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import Jobs, SelectedJobs, Snapshot
+from sterna.model.snapshot import NEVER, Jobs, SelectedJobs, Snapshot
 from sterna.model.speedup import Floats
 
 LOSS_SHARE = 0.06
@@ -37,6 +37,9 @@ PAYBACK = 4.0
 
 _MAX_REVIEWS = 4
 """Calls of the policy after which all running jobs keep their workers; most rounds need one or two."""
+
+_SOONEST = 1.0
+"""Least seconds until the next decision for a job of unknown length."""
 
 _LEAST = 1e-9
 """Lower bound of divisors."""
@@ -74,13 +77,27 @@ class _Walk:
         kept = self._serve_from_free(delayed, snapshot.free_units)
         free = snapshot.free_units - int(snapshot.cost(kept).sum())
         target = self._serve_all(~delayed & ~limited, free)
-        until = target.until
+        until = min(target.until, self._next_affordable_change(target.workers))
         if delayed.any():
             until = min(until, float(jobs.not_before[delayed].min()))
         if limited.any():
             free -= int((snapshot.cost(target.workers) - snapshot.cost(jobs.workers)).sum())
             target = target._replace(workers=target.workers + self._serve_from_free(limited, free))
         return target._replace(until=until)
+
+    def _next_affordable_change(self, workers: Ints) -> float:
+        """Return when a job of unknown length will have run long enough for a change to pay, if a job waits for that.
+
+        No event tells of that time; later ones are twice as far away each.
+        """
+        jobs, costs = self._snapshot.jobs, self._costs
+        open_ended = self._may_stay & (costs.can_stop | costs.can_resize) & np.isnan(jobs.remaining)
+        if not open_ended.any() or not (self._is_waiting & (workers == 0)).any():
+            return NEVER
+        least = np.minimum(costs.stop_seconds, costs.resize_seconds) + jobs.spent / np.maximum(costs.devices, _LEAST)
+        needed = np.maximum(PAYBACK * least, least / (2 * LOSS_SHARE)) - jobs.executed
+        seconds = np.where(needed > 0, needed, jobs.executed)[open_ended].min()
+        return self._snapshot.now + max(float(seconds), _SOONEST)
 
     def _serve_from_free(self, rows: Bools, free: int) -> Ints:
         """Return the workers of these waiting jobs if only `free` units are there for them."""

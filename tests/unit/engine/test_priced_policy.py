@@ -114,6 +114,13 @@ def test_a_job_of_unknown_length_is_expected_to_run_for_as_long_as_it_has_run() 
         assert (("STOP", "runs") in result.actions) is is_stopped
 
 
+def test_the_engine_decides_again_when_a_job_of_unknown_length_has_run_long_enough_for_a_change_to_pay() -> None:
+    """A stop costs 30 s: 6 % of a service of twice 250 s."""
+    runs = a_running_job(remaining=float("nan"), executed=100.0, attained=9000.0)
+    snapshot = a_snapshot([runs, a_short_job()], 4, now=20 * HOUR, restart_seconds=30)
+    assert decided(snapshot, "srjf").decision.until == pytest.approx(20 * HOUR + 150)
+
+
 def test_a_higher_priority_outranks_the_price_but_not_the_ability_to_save() -> None:
     urgent = a_short_job(priority=1)
     ending = a_running_job(remaining=4 * 40.0)

@@ -37,7 +37,7 @@ SET_UP = (
         2,
     ),
 )
-CHOSEN = {"STERNA_OPERATOR_CPU_SHARE": "growth:interval=2"}
+CHOSEN = {"STERNA_OPERATOR_CPU_SHARE": "growth:strict=true:interval=2"}
 """Settings that are changed in the file, as a user may."""
 MOUNTED = {"/sterna": ROOT / "src", "/packages": Path(sysconfig.get_path("platlib"))}
 

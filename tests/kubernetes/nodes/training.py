@@ -57,6 +57,7 @@ def a_counting_job(
         "image": PYTHON,
         "command": ["python3", script, str(total), "0.05", str(save_every)],
         "env": {"PYTHONPATH": "/source/src", "SHARED": "/shared"},
+        "checkpoint": f"/shared/{name}",
         "workers": workers,
         "resources": {"cpu": "100m", "memory": "64Mi", "gpu": 1},
         "grace": "20s",

@@ -15,7 +15,7 @@ from tests.kubernetes.control_plane import dying_with_us
 
 ROOT = Path(__file__).resolve().parents[2]
 _UNPRICED = (
-    "import runpy, sterna.engine.priced_policy as price; price.LOSS_SHARE, price.PAYBACK = 1e18, 0.0; "
+    "import runpy, sterna.engine.priced_policy as price; price.LOSS_SHARE, price.PAYBACK = float('inf'), 0.0; "
     "runpy.run_module('sterna.cli', run_name='__main__')"
 )
 """Jobs of these tests run for seconds, so that no resize would pay: the operator resizes them whatever that costs."""

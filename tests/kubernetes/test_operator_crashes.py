@@ -107,7 +107,7 @@ def test_a_job_gives_way_and_nothing_is_there_twice(mortal: Mortal) -> None:
     cluster.until_running("elastic", 8)
     cluster.until_phase("elastic", "Running")
     mortal.operator.kill()
-    cluster.submit(a_training_job("rigid", workers=2))
+    cluster.submit(a_training_job("rigid", workers=2, priority=1))
     mortal.operator.restart()
 
     def is_so() -> bool:

@@ -63,7 +63,7 @@ def write_manifest(folder: Path, *documents: dict[str, Any]) -> Path:
 
 
 def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_path: Path) -> None:
-    job = a_training_job("a", workers="1:2", fake={"log": "step 1\nstep 2\n", "run_seconds": 3600})
+    job = a_training_job("a", workers="1:2", resizing="restart", fake={"log": "step 1\nstep 2\n", "run_seconds": 3600})
     run = sterna("create", "-f", write_manifest(tmp_path, job), "-q")
     assert (run.code, run.out, run.err) == (0, "a\n", "")
     assert sterna("wait", "a", "--for=running", "--timeout", "180").code == 0

@@ -210,7 +210,7 @@ def _file_of(spec: str) -> Path | None:
 
 
 def import_file(file: Path, what: str = "rule") -> ModuleType:
-    """Import a user's file; `what` it shall define is for messages."""
+    """Import a user's file; `what` it has to define is for messages."""
     name = f"sterna_{what}_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}"
     loader = SourceFileLoader(name, str(file))  # keeps the path as given, for messages with a line number
     spec = spec_from_loader(name, loader)

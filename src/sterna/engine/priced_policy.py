@@ -18,6 +18,7 @@ Where changes are free the policy's own target is returned as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -274,6 +275,6 @@ def _is_rigid(jobs: Jobs) -> bool:
     return bool(is_fixed.all())
 
 
-def _whole_order(order: object, chosen: Ints, rows: Bools) -> Ints:
+def _whole_order(order: Callable[[], Ints], chosen: Ints, rows: Bools) -> Ints:
     """Return all rows in the order of serving: those that were left out first."""
-    return np.concatenate([(~rows).nonzero()[0], chosen[order()]])  # type: ignore[operator]
+    return np.concatenate([(~rows).nonzero()[0], chosen[order()]])

@@ -1,7 +1,8 @@
 """Assumed speed-up of jobs whose model has no curve: `--speedup profiles`, `linear` or `power:EXPONENT`.
 
 `profiles` draws one of the measured profiles for each job. The draw depends on the seed and the name of the job only:
-every policy, and every selection of jobs from the trace, gets the same curves.
+every policy, and every selection of jobs from the trace, gets the same curves. A job of fixed size needs no curve: its
+speed at other sizes is never seen, and its work counts in device-seconds, as in other simulators.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ class AssumedCurves(NamedTuple):
 def assume_curves(
     trace: Trace, speedups: Mapping[str, tuple[float, ...]], assumption: SpeedupAssumption, seed: int
 ) -> AssumedCurves:
-    """Choose the model of each job whose own has neither a built-in profile nor one in `speedups`."""
+    """Choose the model of each elastic job whose own has neither a built-in profile nor one in `speedups`."""
     is_known = {model: curve_of(model, speedups) is not None for model in set(trace.model)}
-    unknown = [row for row, model in enumerate(trace.model) if not is_known[model]]
+    is_elastic = trace.minimum < trace.maximum
+    unknown = [row for row, model in enumerate(trace.model) if not is_known[model] and is_elastic[row]]
     if not unknown:
         return AssumedCurves(trace.model, speedups, trace.category, ())
     notices = (_describe(len(unknown), len(trace), assumption, seed),)
@@ -117,4 +119,4 @@ def _describe(count: int, jobs: int, assumption: SpeedupAssumption, seed: int) -
         what = f"n workers are taken to be n^{assumption.exponent:g} times as fast as one (--speedup {assumption})"
     else:
         what = "their speed-up is taken to be linear (--speedup linear)"
-    return f"{count:,} of {jobs:,} jobs have no model with a known speed-up; {what}."
+    return f"{count:,} of {jobs:,} jobs may change their size and have no model with a known speed-up; {what}."

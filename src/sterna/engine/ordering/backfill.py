@@ -1,6 +1,6 @@
 """Backfill with reservations: waiting jobs start now only if no job with a reservation is delayed by it.
 
-Reservations follow from the expected ends of the running jobs and are computed anew in every round, so that nothing is
+Reservations follow from the expected ends of the running jobs and are computed again in every round, so that nothing is
 stored. Devices are counted, nodes ignored, and no running job is stopped.
 """
 

@@ -22,6 +22,11 @@ from sterna.workloads.trace import Trace, make_trace
 
 
 def a_trace(count: int, workers: int = 1, model: str = "", category: str = "") -> Trace:
+    """Jobs that may have up to twice the workers that they request."""
+    return a_rigid_trace(count, workers, model, category).elastic(1, 2)
+
+
+def a_rigid_trace(count: int, workers: int = 1, model: str = "", category: str = "") -> Trace:
     return make_trace(
         name=[f"job-{number}" for number in range(count)],
         submit_seconds=[float(number) for number in range(count)],
@@ -63,7 +68,7 @@ def test_drawn_model_is_the_category_of_a_job_without_one() -> None:
 
 
 def test_power_gives_every_unknown_job_the_same_concave_curve() -> None:
-    workload = workload_of(a_trace(2, workers=4).elastic(1, 2), None, parse_speedup("power:0.5"))
+    workload = workload_of(a_trace(2, workers=4), None, parse_speedup("power:0.5"))
     assert workload.curves.speed_of(int(workload.curve[0]), 4) == pytest.approx(2.0)
     assert workload.work.tolist() == pytest.approx([200.0, 200.0])
     assert str(parse_speedup("power:0.5")) == "power:0.5"
@@ -73,7 +78,10 @@ def test_power_gives_every_unknown_job_the_same_concave_curve() -> None:
 @pytest.mark.parametrize(
     ("speedup", "sentence"),
     [
-        ("profiles", "2 of 2 jobs have no model with a known speed-up; each gets a measured profile drawn at random"),
+        (
+            "profiles",
+            "2 of 2 jobs may change their size and have no model with a known speed-up; each gets a measured profile",
+        ),
         ("linear", "their speed-up is taken to be linear (--speedup linear)."),
         ("power:0.8", "n workers are taken to be n^0.8 times as fast as one (--speedup power:0.8)."),
     ],
@@ -85,12 +93,9 @@ def test_result_says_what_was_assumed(speedup: str, sentence: str) -> None:
     assert result.summary["speedup"] == speedup
 
 
-def test_rigid_jobs_take_as_long_under_every_assumption() -> None:
-    ends = {
-        text: run_simulation(
-            Scenario(a_trace(9, workers=4), simulated_nodes("1x8"), speedup=parse_speedup(text)), "fifo"
-        ).times.finish.tolist()
-        for text in ("profiles", "linear", "power:0.6")
-    }
-    assert ends["profiles"] == pytest.approx(ends["linear"])
-    assert ends["power:0.6"] == pytest.approx(ends["linear"])
+@pytest.mark.parametrize("text", ["profiles", "power:0.6"])
+def test_rigid_jobs_need_no_assumption_and_are_ordered_by_device_seconds(text: str) -> None:
+    assumed = assume_curves(a_rigid_trace(9, workers=4), {}, parse_speedup(text), 0)
+    assert (assumed.model, assumed.notices) == (("",) * 9, ())
+    workload = workload_of(a_rigid_trace(9, workers=4), None, parse_speedup(text))
+    assert workload.work.tolist() == [400.0] * 9
